@@ -164,7 +164,7 @@ def test_a_plan_made_by_hand_is_edited_executed_step_by_step_and_exported(chat: 
     assert chat.complaints == refused[:1], "only the cycle was refused"
 
 
-def test_all_attempts_of_a_step_are_shown_after_a_reload_and_a_stopped_plan_is_continued_in_a_new_one(
+def test_all_tries_of_a_step_are_shown_after_a_reload_and_a_stopped_plan_is_continued_in_a_new_one(
     chat: Chat,
 ) -> None:
     page = chat.page
@@ -176,12 +176,12 @@ def test_all_attempts_of_a_step_are_shown_after_a_reload_and_a_stopped_plan_is_c
         config={"noProgress": 2},
     )
     press(bar(page), "Start")
-    expect(bar(page)).to_contain_text("Paused: the last attempts completed no step")
+    expect(bar(page)).to_contain_text("Paused: the last runs completed no step")
     expect(bar(page)).to_contain_text("Edit the step or choose another agent, then resume.")
     page.reload()
     show_steps(page)
     row(page, "a").locator(".head").click()
-    first = row(page, "a").get_by_text("Attempt 1 · Default agent · Ended without completing the step")
+    first = row(page, "a").get_by_text("Try 1 · Default agent · Ended without completing the step")
     expect(row(page, "a").locator(".message")).to_have_count(1)
     first.click()
     expect(row(page, "a").locator(".message")).to_have_count(2)
@@ -222,7 +222,9 @@ def test_a_request_for_approval_is_answered_in_the_plan_and_an_absent_person_is_
     show_steps(page)
     panel = page.get_by_role("dialog")
     panel.get_by_text("Settings and export").click()
-    panel.get_by_label("Notify me when a plan needs me").check()
+    press(panel, "Notifications")
+    page.locator("#settings").get_by_label("Notify me when a plan needs me").check()
+    press(page.locator("#settings"), "Close")
     page.evaluate("window.isAway = true")
     press(bar(page), "Start")
     expect(bar(page)).to_contain_text("Waiting for approval")
@@ -262,7 +264,7 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
     expect(bar(page)).to_contain_text("Pausing after the steps that are running")
     choose(bar(page), "Pause now")
     expect(bar(page).locator("strong")).to_have_text("Paused")
-    expect(row(page, "a")).to_contain_text("Not finished · 1 attempt so far")
+    expect(row(page, "a")).to_contain_text("Not finished · 1 try so far")
     row(page, "b").locator(".head").click()
     choose(row(page, "b"), "Cancel step")
     expect(row(page, "b")).to_contain_text("Cancelled")
@@ -273,12 +275,12 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
     panel.get_by_text("Settings and export").click()
     panel.get_by_label("Mode").select_option("autopilot")
     panel.get_by_label("Budget (USD)").fill("7")
-    panel.get_by_label("Limit of attempts").fill("33")
+    panel.get_by_label("Limit of step runs").fill("33")
     press(panel, "Save settings")
     expect(bar(page)).to_contain_text("of $7.00")
-    expect(bar(page)).to_contain_text("Attempt 1 of 33")
+    expect(bar(page)).to_contain_text("Step runs: 1 of 33")
     press(bar(page), "Resume")
-    expect(row(page, "a")).to_contain_text("Running · attempt 2")
+    expect(row(page, "a")).to_contain_text("Running · try 2")
     choose(bar(page), "Stop plan")
     page.locator("#confirm").get_by_role("button", name="Stop plan").click()
     expect(bar(page).locator("strong")).to_have_text("Stopped")
@@ -355,3 +357,79 @@ def test_a_goal_is_sent_to_the_model_and_a_checklist_imported_with_the_errors_of
     expect(panel.get_by_role("heading", name="Trip")).to_be_visible()
     expect(bar(page)).to_contain_text("1 of 2 steps")
     expect(panel.locator("article .title")).to_have_text(["1. Pack", "2. Leave"])
+
+
+def test_a_step_that_failed_is_retried_edited_or_skipped_from_the_bar_and_the_plan_goes_on(chat: Chat) -> None:
+    page = chat.page
+    error = "The demo model was told to lose the connection."
+    new_plan(
+        chat,
+        {"id": "a", "title": "Write", "instructions": "/fail=1"},
+        {"id": "b", "title": "Print", "instructions": "/fail=1"},
+        {"id": "c", "title": "Sell", "instructions": COMPLETES},
+        mode="step",
+        config={"maxRetries": 0},
+    )
+    press(bar(page), "Start")
+    expect(bar(page).locator("strong")).to_have_text("Paused: “Write” failed")
+    expect(bar(page)).to_contain_text(error)
+    expect(bar(page)).to_contain_text("Retry the step, or edit or skip it.")
+    press(bar(page), "Retry step")
+    show_steps(page)
+    expect(bar(page)).to_contain_text("Step runs: 2 of 100")
+    expect(bar(page).locator("strong")).to_have_text("Paused: “Write” failed")
+    expect(row(page, "a").locator(".preview")).to_have_text(error)
+    expect(bar(page), "the panel has the error at its step only").not_to_contain_text(error)
+    press(bar(page), "Show step")
+    expect(row(page, "a")).to_contain_text("2 tries, last by Default agent")
+
+    choose(bar(page), "Edit step")
+    form = page.get_by_role("form", name="Edit step")
+    form.get_by_label("Instructions").fill(COMPLETES)
+    press(form, "Save step")
+    press(bar(page), "Retry step")
+    expect(bar(page)).to_contain_text("Paused for your review of “Write”")
+    press(bar(page), "Approve and continue")
+
+    expect(bar(page).locator("strong")).to_have_text("Paused: “Print” failed")
+    choose(bar(page), "Skip step")
+    expect(row(page, "b")).to_contain_text("Skipped")
+    expect(bar(page)).to_contain_text("Paused for your review of “Sell”")
+    assert (axe_violations(chat), chat.complaints) == ([], [])
+
+
+def test_if_only_the_retry_of_a_step_succeeds_the_error_is_shown_and_resume_is_left_to_do(chat: Chat) -> None:
+    page = chat.page
+    new_plan(chat, {"id": "a", "title": "Write", "instructions": "/fail=1"}, mode="step", config={"maxRetries": 0})
+    press(bar(page), "Start")
+    expect(bar(page).locator("strong")).to_have_text("Paused: “Write” failed")
+    refusal = {"type": "about:blank", "status": 409, "code": "conflict", "title": "Conflict", "detail": "Not now."}
+    page.route("**/resume", lambda route: route.fulfill(status=409, json=refusal))
+    press(bar(page), "Retry step")
+    expect(bar(page).get_by_role("alert")).to_have_text("Not now.")
+    expect(bar(page).locator("strong")).to_have_text("Paused")
+    expect(bar(page)).to_contain_text("Resume to go on with the plan.")
+    page.unroute("**/resume")
+    press(bar(page), "Resume")
+    expect(bar(page).locator("strong")).to_have_text("Paused: “Write” failed")
+    assert all("409 (Conflict)" in text for text in chat.complaints)
+
+
+def test_between_two_runs_the_bar_says_what_the_plan_waits_for(chat: Chat) -> None:
+    page = chat.page
+    config = {"retryBaseMs": 45_000, "stepDelayMs": 600_000}
+    new_plan(
+        chat,
+        {"id": "a", "title": "Write", "instructions": "/fail=1"},
+        {"id": "b", "title": "Print", "instructions": COMPLETES, "dependsOn": ["a"]},
+        mode="autopilot",
+        config=config,
+    )
+    press(bar(page), "Start")
+    expect(bar(page).locator("strong")).to_have_text(re.compile(r"^Retrying “Write” in \d+\ss$"))
+    show_steps(page)
+    expect(row(page, "a")).to_contain_text("Tries again in")
+    row(page, "a").locator(".head").click()
+    press(row(page, "a"), "Skip")
+    expect(bar(page).locator("strong")).to_have_text("Starting the next step…")
+    assert chat.complaints == []

@@ -46,10 +46,13 @@ const PAUSED: Partial<PlanEntry> = { status: "paused", reason: "requested" };
 const states: readonly GalleryState[] = [
   { name: "bars", view: component(Bars, {}), scenario: { plans: BARS.map(([changes, moment], at) => plan({ id: idOf(7100 - at), title: `Plan ${at + 1}`, ...changes }, moment)) } },
   bar("running with a fallback", { agent: "reviewer", agentReason: "rate_limited" }),
+  bar("waiting to try a step again", {}, "retrying"),
+  bar("paused because a step failed", { status: "paused", reason: "step_failed" }, "failed"),
   bar("paused for review", { status: "paused", reason: "review", mode: "step" }, "paused"),
   bar("a step needs approval", {}, "running", { messages: [ASKING], hasMore: true }),
   bar("only to read", {}, "running", { role: "viewer", thread: { visibility: "link" } }),
   panel("the panel", {}, "failing", 1000),
+  panel("most of the budget is used, and a step is tried again", { spent: { usd: "1.70", tokens: 81_000, seconds: 940 } }, "retrying", 800),
   { ...panel("a step is open", PAUSED, "paused", 1100), act: (driver) => driver.press('[data-step="s2"] .head') },
   { ...panel("a step that failed, and its menu", { status: "paused", reason: "step_failed" }, "failed", 1100), act: openMenu },
   { ...panel("a step is being edited", PAUSED, "paused", 1400), prepare: () => panelState.open(PLAN_ID, "s6"), act: (driver) => driver.press('[data-step="s6"] .controls button:first-child') },

@@ -17,6 +17,8 @@ export class PlanDetails {
   #read: { revision: number; steps: readonly StepDetail[] } | null = $state.raw(null);
   events: readonly PlanEventEntry[] = $state.raw([]);
   hasFailed = $state(false);
+  /** Up to which number the events were asked for. */
+  askedSeq = $state(0);
   #isReading = false;
   #isReadingEvents = false;
 
@@ -39,6 +41,11 @@ export class PlanDetails {
     // Progress does not tell which steps are blocked.
     const blocked = this.steps(plan)?.filter((step) => step.blocked && step.status === "open").length;
     return blocked !== plan.entry.counts.blocked && revision < plan.entry.revision;
+  }
+
+  /** Whether the step that the plan's reason is about is known, as far as it can be. */
+  isReasonKnown({ entry }: PlanState): boolean {
+    return this.hasFailed || (this.#read !== null && Math.max(this.askedSeq, this.events.at(-1)?.seq ?? 0) >= entry.eventSeq);
   }
 
   /** Read again what is out of date. `revision` is that of the thread's state that has this plan. Does nothing while it reads. */
@@ -69,6 +76,7 @@ export class PlanDetails {
       if (!isRequestError(error)) throw error;
     } finally {
       this.#isReadingEvents = false;
+      this.askedSeq = seq;
     }
   }
 }

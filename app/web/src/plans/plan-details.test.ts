@@ -79,3 +79,15 @@ it("a pause for a review or a failure is about the last step that ended so", () 
   expect(reasonStepId(planState(planEntry({ status: "paused", reason: "budget" })), events)).toBeNull();
   expect(reasonStepId(planState(planEntry({ status: "running" })), events)).toBeNull();
 });
+
+it("the step of a reason is known once the steps and the newest event were read, or could not be", async () => {
+  const { send } = server([stepDetail("a", { status: "failed" })]);
+  const details = new PlanDetails("p", (method, path) => (path.includes("/events") ? Promise.reject(new ApiError(503, {})) : send(method, path)));
+  const paused = planState(planEntry({ status: "paused", reason: "step_failed", eventSeq: 4 }));
+  expect(details.isReasonKnown(paused)).toBe(false);
+  await details.update(paused, 7);
+  expect(details.isReasonKnown(paused)).toBe(false);
+  await details.readEvents(4);
+  expect(details.isReasonKnown(paused)).toBe(true);
+  expect(details.isReasonKnown(planState({ ...paused.entry, eventSeq: 5 }))).toBe(false);
+});

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { agentLabel, budgetShare, completedLabel, eventLabel, fallbackLabel, hintLabel, iterationLabel, otherCountsLabel, spentLabel, statusLabel, stepLabel } from "./plan-labels.ts";
+import { agentLabel, betweenLabel, completedLabel, eventLabel, fallbackLabel, hintLabel, otherCountsLabel, spentParts, statusLabel, stepLabel, stepRunsLabel } from "./plan-labels.ts";
 import { planLook } from "./plan-looks.ts";
 import { planEntry, stepDetail } from "./testing.ts";
 
@@ -12,14 +12,14 @@ describe("the status of a plan", () => {
     ["paused", "requested", "Paused"],
     ["paused", "review", "Paused for your review of “Build”"],
     ["paused", "step_failed", "Paused: “Build” failed"],
-    ["paused", "no_progress", "Paused: the last attempts completed no step"],
+    ["paused", "no_progress", "Paused: the last runs completed no step"],
     ["paused", "all_limited", "Paused: every agent has reached its rate limit"],
     ["paused", "budget", "Paused: the budget is used up"],
     ["paused", "access", "Paused: the person who started this plan can no longer write in this chat"],
     ["stopping", "interrupted", "Stopping…"],
     ["stopped", "interrupted", "Stopped"],
     ["stopped", "completed", "Finished"],
-    ["stopped", "max_iterations", "Stopped: reached the limit of 1,200 attempts"],
+    ["stopped", "max_iterations", "Stopped: reached the limit of 1,200 step runs"],
     ["stopped", "no_tasks", "Stopped: none of the steps that are left can run"],
     ["stopped", "error", "Stopped: “Build” failed"],
   ] as const)("%s, %s", (status, reason, words) => expect(statusLabel({ status, maxIterations: 1200, ...(reason && { reason }) }, "Build")).toBe(words));
@@ -36,6 +36,7 @@ it("a plan that pauses by itself says what to do, and one that somebody paused s
   const hints = reasons.map((reason) => hintLabel({ status: "paused", reason }));
   expect(hints.map((hint) => hint === null)).toEqual([false, false, false, false, false, false, true]);
   expect(new Set(hints).size).toBe(reasons.length);
+  expect(hintLabel({ status: "paused", reason: "step_failed" }, { isSolved: true })).toBe("Resume to go on with the plan.");
   expect([hintLabel({ status: "running" }), hintLabel({ status: "stopped", reason: "completed" })]).toEqual([null, null]);
   for (const reason of ["max_iterations", "no_tasks", "error"] as const) expect(hintLabel({ status: "stopped", reason })).toContain("new plan");
 });
@@ -46,8 +47,8 @@ it("progress counts each step once, the blocked ones too", () => {
   const ended = planEntry({ counts: { completed: 1, open: 1, failed: 1, skipped: 2, cancelled: 1 } });
   expect([otherCountsLabel(ended, { isShort: false }), otherCountsLabel(ended, { isShort: true })]).toEqual(["1 failed · 2 skipped · 1 cancelled", "1 failed"]);
   expect(otherCountsLabel(planEntry({ counts: { completed: 1 } }), { isShort: false })).toBe("");
-  expect(iterationLabel(planEntry({ iteration: 1200, maxIterations: 9000 }))).toBe("Attempt 1,200 of 9,000");
-  expect(iterationLabel(planEntry({ iteration: 0, maxIterations: 9000 }))).toBe("Up to 9,000 attempts");
+  expect(stepRunsLabel(planEntry({ iteration: 1200, maxIterations: 9000 }))).toBe("Step runs: 1,200\u00a0of\u00a09,000");
+  expect(stepRunsLabel(planEntry({ iteration: 0, maxIterations: 9000 }))).toBe("Step runs: 0\u00a0of\u00a09,000");
 });
 
 it("a plan that ended looks otherwise if it was stopped by somebody, or could not go on", () => {
@@ -56,11 +57,26 @@ it("a plan that ended looks otherwise if it was stopped by somebody, or could no
   expect((["idle", "running", "pausing", "stopping", "paused"] as const).map((status) => planLook({ status }))).toEqual(["idle", "running", "running", "running", "paused"]);
 });
 
-it("cost stands beside its limit, and the limit that is nearest fills the bar", () => {
-  expect(spentLabel({}, {})).toBe("");
-  expect(spentLabel({ usd: "0.42", tokens: 1204, seconds: 125 }, { usd: "5", tokens: 9000, seconds: 600 })).toBe("$0.42\u00a0of\u00a0$5.00 · 1,204\u00a0of\u00a09,000\u00a0tokens · 2\u00a0min\u00a05\u00a0s\u00a0of\u00a010\u00a0min\u00a00\u00a0s");
-  expect(spentLabel({ tokens: 10 }, { usd: "5" })).toBe("$0\u00a0of\u00a0$5.00 · 10\u00a0tokens");
-  expect([budgetShare({ tokens: 10 }, {}), budgetShare({ usd: "1", tokens: 90 }, { usd: "4", tokens: 100 }), budgetShare({ usd: "9" }, { usd: "4" })]).toEqual([null, 0.9, 1]);
+describe("what a plan has spent", () => {
+  const texts = (...args: Parameters<typeof spentParts>) => spentParts(...args).map(({ text }) => text.replaceAll("\u00a0", " "));
+
+  it("stands beside its limit", () => {
+    expect(texts({}, {})).toEqual([]);
+    expect(texts({ usd: "0.42", tokens: 1204, seconds: 125 }, { usd: "5", tokens: 9000, seconds: 600 })).toEqual(["$0.42 of $5.00", "1,204 of 9,000 tokens", "2 min 5 s of 10 min 0 s"]);
+    expect(texts({ tokens: 10 }, { usd: "5" })).toEqual(["$0 of $5.00", "10 tokens"]);
+  });
+
+  it("has its share in words from 80 % of a limit on", () => {
+    expect(texts({ usd: "1.70", tokens: 799, seconds: 0.5 }, { usd: "2", tokens: 1000, seconds: 60 })).toEqual(["$1.70 of $2.00, 85%", "799 of 1,000 tokens", "0 s of 1 min 0 s"]);
+    expect(spentParts({ usd: "1.60", tokens: 5 }, { usd: "2", tokens: 10 }).map(({ isNear }) => isNear)).toEqual([true, false]);
+    expect(texts({ usd: "1.999" }, { usd: "2" })[0]).toMatch(/, 99%$/);
+  });
+});
+
+it("a running plan without a running step says what comes next", () => {
+  expect(betweenLabel(null)).toBe("Starting the next step…");
+  expect(betweenLabel({ title: "Build", waitMs: 19_500 })).toBe("Retrying “Build” in 20\u00a0s");
+  expect(betweenLabel({ title: "word ".repeat(20), waitMs: 1 })).toMatch(/^Retrying “[^”]{40,48}…” in 1\u00a0s$/);
 });
 
 it("an agent has its title, and a fallback its reason", () => {
@@ -80,9 +96,9 @@ describe("the status of a step", () => {
     [{ status: "open" }, { waitsFor: ["A", "B", "C", "D", "E"] }, "Waits for “A”, “B”, “C” and 2 more"],
     [{ status: "open", blocked: true }, { waitsFor: ["A"] }, "Blocked by “A”"],
     [{ status: "open", attempts: 1, notBefore: "2031-01-01T00:00:08Z" }, {}, "Tries again in 8\u00a0s"],
-    [{ status: "open", attempts: 2, notBefore: "2030-01-01T00:00:08Z" }, {}, "Not finished · 2 attempts so far"],
+    [{ status: "open", attempts: 2, notBefore: "2030-01-01T00:00:08Z" }, {}, "Not finished · 2 tries so far"],
     [{ status: "running", attempts: 1 }, {}, "Running"],
-    [{ status: "running", attempts: 3 }, {}, "Running · attempt 3"],
+    [{ status: "running", attempts: 3 }, {}, "Running · try 3"],
     [{ status: "running", attempts: 1 }, { isAsking: true }, "Waiting for approval"],
     [{ status: "cancelled" }, {}, "Cancelled"],
   ] as const)("%j, %j", (step, more, words) => expect(stepLabel(stepDetail("a", step), { ...facts, ...more })).toBe(words));

@@ -1,7 +1,8 @@
 // The states of plans, their steps and their events in words.
 
-import { formatDuration, formatNumber, formatUnits, formatUsd, joinParts } from "../state/format.ts";
+import { formatDuration, formatNumber, formatPercent, formatUnits, formatUsd, joinParts } from "../state/format.ts";
 import type { PlanBudget, PlanEntry, PlanEventEntry, PlanSpent, StepDetail } from "@khala/client";
+import type { NextRetry } from "./step-order.ts";
 import { m } from "../i18n/messages.ts";
 
 const MODE_LABELS: Readonly<Record<PlanEntry["mode"], string>> = {
@@ -12,9 +13,10 @@ const MODE_LABELS: Readonly<Record<PlanEntry["mode"], string>> = {
 export const MODES = Object.entries(MODE_LABELS) as (readonly [PlanEntry["mode"], string])[];
 
 const FALLBACK_LABELS: Readonly<Record<string, (inputs: { agent: string }) => string>> = { rate_limited: m.fallback_for_limited, unavailable: m.fallback_for_unavailable };
+const MAX_TITLE_CHARACTERS = 48;
 const PROVIDER_PREFIX = /^command:/;
 const STOP_HINTS: Readonly<Record<string, string>> = {
-  max_iterations: m.to_go_on_continue_in_a_new_plan_which_has(),
+  max_iterations: m.to_go_on_continue_in_a_new_plan_runs_from_0(),
   no_tasks: m.to_go_on_continue_in_a_new_plan_completed(),
   error: m.to_go_on_continue_in_a_new_plan_completed(),
 };
@@ -37,14 +39,25 @@ export function statusLabel({ status, reason, maxIterations }: Pick<PlanEntry, "
   }
 }
 
+/** What a running plan does while no step runs: "Retrying “Build” in 20 s". `retry` is the one for which it waits, null if a step may start. */
+export function betweenLabel(retry: NextRetry | null): string {
+  if (retry === null) return m.starting_the_next_step();
+  return m.retrying_step_in({ step: m.quoted({ text: shortened(retry.title) }), time: formatDuration(retry.waitMs + 999) });
+}
+
+/** A title as far as there is room for it in a status. */
+function shortened(title: string): string {
+  return title.length <= MAX_TITLE_CHARACTERS ? title : `${title.slice(0, MAX_TITLE_CHARACTERS - 1).trimEnd()}…`;
+}
+
 function pauseLabel(reason: PlanEntry["reason"], step: string | null): string {
   switch (reason) {
     case "review":
-      return step === null ? m.paused_for_your_review() : m.paused_for_your_review_of({ step });
+      return step === null ? m.paused_for_your_review() : m.paused_for_your_review_of({ step: shortened(step) });
     case "step_failed":
-      return step === null ? m.paused_a_step_failed() : m.paused_step_failed({ step });
+      return step === null ? m.paused_a_step_failed() : m.paused_step_failed({ step: shortened(step) });
     case "no_progress":
-      return m.paused_the_last_attempts_completed_no_step();
+      return m.paused_the_last_runs_completed_no_step();
     case "all_limited":
       return m.paused_every_agent_has_reached_its_rate();
     case "budget":
@@ -61,25 +74,25 @@ function endLabel(reason: PlanEntry["reason"], maxIterations: number, step: stri
     case "completed":
       return m.finished();
     case "max_iterations":
-      return maxIterations > 0 ? m.stopped_attempt_limit({ count: maxIterations }) : m.stopped_attempt_limit_unknown();
+      return maxIterations > 0 ? m.stopped_step_run_limit({ count: maxIterations }) : m.stopped_step_run_limit_unknown();
     case "no_tasks":
       return m.stopped_none_of_the_steps_that_are_left_can();
     case "error":
-      return step === null ? m.stopped_a_step_failed() : m.stopped_step_failed({ step });
+      return step === null ? m.stopped_a_step_failed() : m.stopped_step_failed({ step: shortened(step) });
     default:
       return m.stopped();
   }
 }
 
-/** What a person can do about a plan that waits for somebody, or that has stopped before its end; null if nothing has to be said. */
-export function hintLabel({ status, reason }: Pick<PlanEntry, "status" | "reason">): string | null {
+/** What a person can do about a plan that waits for somebody, or that has stopped before its end; null if nothing has to be said. `isSolved`: nothing is left to do about the step that failed. */
+export function hintLabel({ status, reason }: Pick<PlanEntry, "status" | "reason">, { isSolved = false } = {}): string | null {
   if (status === "stopped") return STOP_HINTS[reason ?? ""] ?? null;
   if (status !== "paused") return null;
   switch (reason) {
     case "review":
       return m.check_the_result_if_it_isnt_good_change_the();
     case "step_failed":
-      return m.retry_edit_or_skip_the_step_then_resume();
+      return isSolved ? m.resume_to_go_on_with_the_plan() : m.retry_the_step_or_edit_or_skip_it();
     case "no_progress":
       return m.no_agent_reported_a_step_as_complete_edit();
     case "all_limited":
@@ -111,31 +124,34 @@ export function stepCount({ counts }: Pick<PlanEntry, "counts">): number {
   return open + running + completed + failed + skipped + cancelled + blocked;
 }
 
-/** "Attempt 3 of 50", before the first one "Up to 50 attempts" */
-export function iterationLabel({ iteration, maxIterations }: Pick<PlanEntry, "iteration" | "maxIterations">): string {
-  if (iteration === 0) return m.up_to_attempts({ count: maxIterations });
-  return m.attempt_of({ number: formatNumber(iteration), max: formatNumber(maxIterations) });
+/** "Step runs: 3 of 50". Each try of a step is one run. */
+export function stepRunsLabel({ iteration, maxIterations }: Pick<PlanEntry, "iteration" | "maxIterations">): string {
+  return m.step_runs_of({ number: formatNumber(iteration), max: formatNumber(maxIterations) });
 }
 
-/** "$0.42 of $5 · 1,204 of 9,000 tokens · 2 min 5 s"; empty if nothing was spent and there is no limit. Lines end only between the parts. */
-export function spentLabel(spent: PlanSpent, budget: PlanBudget): string {
-  const { tokens = 0, seconds = 0 } = spent;
-  const [usd, maxUsd] = [Number(spent.usd ?? 0), budget.usd === undefined ? undefined : Number(budget.usd)];
-  const of = (amount: string, limit: string | undefined) => (limit === undefined ? amount : m.spent_of({ spent: amount, limit }));
+/** A part of what a plan has spent. `isNear`: most of its limit is used. */
+export type SpentPart = { readonly text: string; readonly isNear: boolean };
+
+const NEAR_SHARE = 0.8;
+
+/** "$0.42 of $5", "8,200 of 9,000 tokens, 91%", "2 min 5 s"; empty if nothing was spent and there is no limit. */
+export function spentParts(spent: PlanSpent, budget: PlanBudget): SpentPart[] {
+  const [usd, tokens, seconds] = [Number(spent.usd ?? 0), spent.tokens ?? 0, Math.floor(spent.seconds ?? 0)];
   const time = (value: number) => formatDuration(1000 * value);
-  const isShown = (value: number, limit: number | undefined) => value > 0 || limit !== undefined;
-  return joinParts([
-    isShown(usd, maxUsd) && of(formatUsd(usd), maxUsd === undefined ? undefined : formatUsd(maxUsd)),
-    isShown(tokens, budget.tokens) && (budget.tokens === undefined ? m.tokens_count({ count: tokens }) : m.tokens_spent_of({ spent: formatNumber(tokens), limit: formatNumber(budget.tokens) })),
-    isShown(Math.floor(seconds), budget.seconds) && of(time(seconds), budget.seconds === undefined ? undefined : time(budget.seconds)),
-  ]);
+  return [
+    ...spentPart(usd, budget.usd === undefined ? undefined : Number(budget.usd), formatUsd, m.spent_of),
+    ...spentPart(tokens, budget.tokens, (count) => m.tokens_count({ count }), m.tokens_spent_of, formatNumber),
+    ...spentPart(seconds, budget.seconds, time, m.spent_of),
+  ];
 }
 
-/** The share of the budget that is used, from 0 to 1, of the limit that is closest; null without a limit. */
-export function budgetShare(spent: PlanSpent, budget: PlanBudget): number | null {
-  const pairs = [[spent.usd, budget.usd], [spent.tokens, budget.tokens], [spent.seconds, budget.seconds]] as const;
-  const shares = pairs.flatMap(([used = 0, limit]) => (limit === undefined ? [] : [Number(used) / Number(limit)]));
-  return shares.length > 0 ? Math.min(1, Math.max(...shares)) : null;
+type SpentOf = (inputs: { spent: string; limit: string }) => string;
+
+function spentPart(value: number, limit: number | undefined, amount: (value: number) => string, spentOf: SpentOf, format = amount): SpentPart[] {
+  if (limit === undefined) return value > 0 ? [{ text: amount(value), isNear: false }] : [];
+  const text = spentOf({ spent: format(value), limit: format(limit) });
+  const isNear = value / limit >= NEAR_SHARE;
+  return [{ text: isNear ? m.spent_share({ spent: text, percent: formatPercent(Math.floor((100 * value) / limit) / 100) }) : text, isNear }];
 }
 
 /** The title of an agent; its name if the page does not know it. `titleOf` knows the page's agents. */
@@ -156,15 +172,15 @@ export function fallbackLabel({ agentReason }: Pick<PlanEntry, "agentReason">, p
 type StepState = Pick<StepDetail, "status" | "attempts" | "agent" | "blocked" | "notBefore">;
 export type StepFacts = { waitsFor: readonly string[]; isAsking: boolean; now: number; maxListed?: number };
 
-/** "Waiting for approval", "Running · attempt 2", "Waits for “Build”", "Tries again in 8 s". */
+/** "Waiting for approval", "Running · try 2", "Waits for “Build”", "Tries again in 8 s". */
 export function stepLabel({ status, attempts, blocked, notBefore }: StepState, { waitsFor, isAsking, now, maxListed = 3 }: StepFacts): string {
-  if (status === "running") return joinParts([isAsking ? m.waiting_for_approval() : m.running(), attempts > 1 && m.attempt_number_inline({ number: formatNumber(attempts) })]);
+  if (status === "running") return joinParts([isAsking ? m.waiting_for_approval() : m.running(), attempts > 1 && m.try_number_inline({ number: formatNumber(attempts) })]);
   if (status !== "open") return ENDED_LABELS[status];
   if (blocked) return m.blocked_by({ steps: listed(waitsFor, maxListed) });
   const wait = notBefore === undefined ? 0 : Date.parse(notBefore) - now;
   if (wait > 0) return m.tries_again_in({ time: formatDuration(wait + 999) });
   if (waitsFor.length > 0) return m.waits_for({ steps: listed(waitsFor, maxListed) });
-  return attempts > 0 ? m.attempts_so_far({ count: attempts }) : m.not_started();
+  return attempts > 0 ? m.tries_so_far({ count: attempts }) : m.not_started();
 }
 
 const ENDED_LABELS = { completed: m.completed(), failed: m.failed(), skipped: m.skipped(), cancelled: m.cancelled() } as const;
@@ -200,7 +216,7 @@ export function eventLabel({ type, stepId, data }: Pick<PlanEventEntry, "type" |
       return m.the_budget_was_changed();
     case "iterations_added":
     case "iterations_removed":
-      return m.the_limit_of_attempts_was_changed();
+      return m.the_limit_of_step_runs_was_changed();
     case "step_started":
       return m.step_started_with_agent({ step, agent });
     case "step_completed":

@@ -14,12 +14,13 @@ export const STEP_ICONS = {
   asking: "M10 4v7M10 15.5v.01",
 } as const;
 
-type PlanLook = "idle" | "running" | "paused" | "needed" | "completed" | "interrupted" | "failed";
+type PlanLook = "idle" | "running" | "waiting" | "paused" | "needed" | "completed" | "interrupted" | "failed";
 type BarLook = { icon: string; tone: "on" | "off" | "warn" | "good" | "bad"; isTurning?: boolean };
 /** How the bar of a plan looks. */
 export const PLAN_ICONS: Readonly<Record<PlanLook, BarLook>> = {
   idle: { icon: "M10 4.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", tone: "off" },
   running: { icon: STEP_ICONS.running, tone: "on", isTurning: true },
+  waiting: { icon: "M10 4a6 6 0 1 0 0 12 6 6 0 0 0 0-12zM10 7v3.2l2.2 1.3", tone: "on" },
   paused: { icon: "M7.5 5.5v9M12.5 5.5v9", tone: "off" },
   needed: { icon: STEP_ICONS.asking, tone: "warn" },
   completed: { icon: STEP_ICONS.completed, tone: "good" },

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 
-import { waitsFor } from "./step-order.ts";
+import { nextRetry, waitsFor } from "./step-order.ts";
 import { stepDetail } from "./testing.ts";
 
 const titled = (id: string) => ({ planned: { id, title: id.toUpperCase() } });
@@ -24,4 +24,15 @@ it("a step waits for those before it that have not ended, and not for one that a
 it("a blocked step names those that block it", () => {
   expect(waitsFor(step(["open", "skipped", "failed", "cancelled", "stuck"], true), byId)).toEqual(["FAILED", "CANCELLED", "STUCK"]);
   expect(waitsFor(step(["done", "skipped"], true), byId)).toEqual(["SKIPPED"]);
+});
+
+it("a plan waits for the first retry only if no other step may start", () => {
+  const now = Date.parse("2031-01-01T00:00:00Z");
+  const late = stepDetail("b", { ...titled("b"), notBefore: "2031-01-01T00:00:45Z" });
+  const soon = stepDetail("c", { ...titled("c"), notBefore: "2031-01-01T00:00:20Z" });
+  const after = stepDetail("d", { planned: { id: "d", title: "D", dependsOn: ["c"] } });
+  expect(nextRetry([late, soon, after], now)).toEqual({ title: "C", waitMs: 20_000 });
+  expect(nextRetry([late, soon, after], now + 20_000)).toBeNull();
+  expect(nextRetry([late, soon, stepDetail("e")], now)).toBeNull();
+  expect(nextRetry([stepDetail("f", { status: "completed" })], now)).toBeNull();
 });

@@ -1,11 +1,11 @@
-// What the attempts of a step have taken: time and cost.
+// What the tries of a step have taken: time and cost.
 
 import { formatDuration, formatUsd, joinParts } from "../state/format.ts";
 import type { PlanEventEntry, StepDetail } from "@khala/client";
 
 export type StepSpent = { readonly usd: number; readonly seconds: number };
 
-/** The sums of all attempts that have ended, by the ids of their steps. */
+/** The sums of all tries that have ended, by the ids of their steps. */
 export function spentBySteps(events: readonly Pick<PlanEventEntry, "stepId" | "data">[]): ReadonlyMap<string, StepSpent> {
   const sums = new Map<string, StepSpent>();
   for (const { stepId, data } of events) {
@@ -22,7 +22,7 @@ function amount(spent: object, name: string): number {
   return Number.isFinite(value) ? value : 0;
 }
 
-/** "$0.02 · 2 min 5 s"; for a step that is running the time of its attempt so far. Empty if nothing is known. `now` in ms, by the clock of the server. */
+/** "$0.02 · 2 min 5 s"; for a step that is running the time of its try so far. Empty if nothing is known. `now` in ms, by the clock of the server. */
 export function stepSpentLabel({ status, startedAt }: Pick<StepDetail, "status" | "startedAt">, spent: StepSpent | undefined, now: number): string {
   const seconds = status === "running" ? (now - Date.parse(startedAt ?? "")) / 1000 : (spent?.seconds ?? 0);
   return joinParts([spent !== undefined && spent.usd > 0 && formatUsd(spent.usd), seconds >= 1 && formatDuration(1000 * seconds)]);

@@ -1,25 +1,25 @@
-// The attempts of a step, as the events of the step tell them.
+// The tries of a step, as the events of the step tell them.
 
 import type { PlanEventEntry } from "@khala/client";
 import { m } from "../i18n/messages.ts";
 
-/** An attempt of a step. `end` says how it ended, in words; null while it is under way. */
-export type StepAttempt = { readonly number: number; readonly runId: string | null; readonly agent: string; readonly end: string | null };
+/** A try of a step: an attempt, in the words of the protocol. `end` says how it ended, in words; null while it is under way. */
+export type StepTry = { readonly number: number; readonly runId: string | null; readonly agent: string; readonly end: string | null };
 
-/** The attempts, in order. */
-export function attemptsFrom(events: readonly Pick<PlanEventEntry, "type" | "data">[]): StepAttempt[] {
-  const attempts: StepAttempt[] = [];
+/** The tries, in order. */
+export function triesFrom(events: readonly Pick<PlanEventEntry, "type" | "data">[]): StepTry[] {
+  const tries: StepTry[] = [];
   for (const { type, data } of events) {
     const text = (name: string): string => (typeof data[name] === "string" ? data[name] : "");
     if (type === "step_started") {
-      attempts.push({ number: Number(data.attempt), runId: text("runId") || null, agent: text("agent"), end: null });
+      tries.push({ number: Number(data.attempt), runId: text("runId") || null, agent: text("agent"), end: null });
       continue;
     }
-    const last = attempts.at(-1);
+    const last = tries.at(-1);
     const end = endLabel(type, text("error"), data.interrupted === true);
-    if (last?.end === null && end !== null) attempts[attempts.length - 1] = { ...last, end };
+    if (last?.end === null && end !== null) tries[tries.length - 1] = { ...last, end };
   }
-  return attempts;
+  return tries;
 }
 
 function endLabel(type: string, error: string, isInterrupted: boolean): string | null {

@@ -1,8 +1,8 @@
 import { expect, it } from "vitest";
 
-import { attemptsFrom } from "./plan-attempts.ts";
+import { triesFrom } from "./step-tries.ts";
 
-it("the attempts of a step have their runs, their agents and how they ended", () => {
+it("the tries of a step have their runs, their agents and how they ended", () => {
   const started = (attempt: number) => ({ type: "step_started", data: { attempt, agent: "default", runId: `r${attempt}` } });
   const events = [
     started(1),
@@ -16,11 +16,11 @@ it("the attempts of a step have their runs, their agents and how they ended", ()
     { type: "attempt_charged", data: {} },
     started(4),
   ];
-  expect(attemptsFrom(events).map(({ number, runId, end }) => [number, runId, end])).toEqual([
+  expect(triesFrom(events).map(({ number, runId, end }) => [number, runId, end])).toEqual([
     [1, "r1", "Failed: No luck"],
     [2, "r2", "Ended without completing the step"],
     [3, "r3", "Interrupted"],
     [4, "r4", null],
   ]);
-  expect(attemptsFrom([{ type: "step_skipped", data: {} }])).toEqual([]);
+  expect(triesFrom([{ type: "step_skipped", data: {} }])).toEqual([]);
 });
