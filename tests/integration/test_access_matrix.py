@@ -100,6 +100,7 @@ CONSOLE = (
     "GET blobs",
     "GET blobs/usage",
     "GET webhooks",
+    "GET webhooks/{webhook_id}",
     "GET webhooks/{webhook_id}/deliveries",
     "GET schedules",
     "GET audit",

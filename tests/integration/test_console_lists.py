@@ -139,18 +139,33 @@ async def test_webhooks_are_shown_by_host_and_replayed(scene: ConsoleScene) -> N
     assert [item["id"] for item in await scene.all_pages("/webhooks", account=str(scene.user.id))] == [str(hook.id)]
     assert await scene.all_pages("/webhooks", state="failing") == []
     path = f"/webhooks/{hook.id}"
+    assert await scene.read(path) == items[1]
     assert [each["seq"] for each in await scene.all_pages(f"{path}/deliveries", limit=2)] == ["3", "2", "1"]
     assert await scene.all_pages(f"{path}/deliveries", state="delivered") == []
     (created,) = await scene.all_pages("/audit", action="webhook_created", account=str(scene.user.id))
     assert created["detail"] == {"host": "hooks.example.org"}
-    for listing in ("/webhooks", f"{path}/deliveries", "/audit"):
+    for listing in ("/webhooks", path, f"{path}/deliveries", "/audit"):
         assert MARKER not in (await scene.get(listing)).text
     replayed = await scene.post(f"{path}/replay", {"since": "2020-01-01T00:00:00Z", "limit": 2, "reason": "Lost"})
     assert replayed == {"replayed": 2, "next": "2"}
     (entry,) = await scene.audited("console_webhook_replayed")
     assert (entry["webhook"], entry["reason"]) == (str(hook.id), "Lost")
     assert (await scene.send("POST", f"{path}/replay", {"since": None})).status_code == 400
-    assert (await scene.get(f"/webhooks/{ids.new()}/deliveries")).status_code == 404
+    for missing in (f"/webhooks/{ids.new()}", f"/webhooks/{ids.new()}/deliveries"):
+        assert (await scene.get(missing)).status_code == 404
+
+
+async def test_the_overview_counts_the_webhooks_that_fail_and_those_that_were_disabled(scene: ConsoleScene) -> None:
+    config = EndpointConfig(url="https://hooks.example.org/", description="")
+    await scene.execute("UPDATE webhook_endpoints SET deleted_at = now()")
+    hooks = [await endpoints.create(scene.db, scene.user.id, config, caller=scene.user.caller, limit=5) for _ in "abc"]
+    await scene.execute("UPDATE webhook_endpoints SET failures = 2 WHERE id = $1", hooks[0].id)
+    disabled = (
+        "UPDATE webhook_endpoints SET failures = 9, is_enabled = false, disabled_reason = 'failing' WHERE id = $1"
+    )
+    await scene.execute(disabled, hooks[1].id)
+    shown = (await scene.read("/overview"))["webhooks"]
+    assert (shown["failing"], shown["disabled"]) == (1, 1)
 
 
 async def test_schedules_are_listed_without_their_texts(scene: ConsoleScene) -> None:

@@ -415,6 +415,9 @@ def test_deliveries_of_a_webhook_are_shown_and_sent_again_which_is_audited(
     page = console.page
     console.open("webhooks", "Webhooks")
     page.locator(f'a[href$="{webhook}"]').click()
+    expect(page.get_by_role("heading", level=1), "the webhook has a name").to_have_text("127.0.0.1")
+    expect(page).to_have_title("127.0.0.1 · Webhooks · Khala console")
+    expect(page.locator(".facts")).to_contain_text("Enabled")
     row = page.locator("tbody tr")
     expect(row).to_contain_text("run.finished")
     expect(row).to_contain_text("Delivered")
@@ -441,6 +444,51 @@ def test_a_long_list_has_pages(console: Console, server: Server) -> None:
     expect(console.button("Next")).to_be_disabled()
     console.button("Previous").click()
     expect(rows.first).to_have_text(re.compile(re.escape(first.split("\n")[0])))
+
+
+def test_a_webhook_that_fails_is_marked_on_the_overview_which_leads_to_it(console: Console, user: Account) -> None:
+    webhook = user.post("/api/webhooks", url="http://127.0.0.1:9/hook", events=["run.finished"])["id"]
+    _, run = user.send("/words=3")
+    user.wait_for_run(run, "final")
+    page = console.page
+    console.open("", "Overview")
+    tile = page.locator(".tile", has_text="Failing webhooks")
+    expect(tile).to_have_attribute("data-tone-of", "bad")
+    tile.click()
+    expect(page).to_have_url(re.compile(r"/webhooks\?state=failing$"))
+    page.locator(f'a[href$="{webhook}"]').click()
+    expect(page.locator(".facts")).to_contain_text("Failing")
+    user.http.delete(f"/api/webhooks/{webhook}").raise_for_status()
+
+
+def test_a_run_takes_few_lines_on_a_phone(console: Console, user: Account) -> None:
+    _, run = user.send("/words=3")
+    user.wait_for_run(run, "final")
+    page = console.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    console.open(f"runs?q={run}", "Runs")
+    entry = page.get_by_role("list", name="Runs").get_by_role("listitem")
+    expect(entry).to_have_count(1)
+    expect(entry).to_contain_text(f"…{run[-8:]}")
+    box = entry.bounding_box()
+    assert box is not None
+    assert box["height"] < 100
+    entry.get_by_role("link").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(run)
+
+
+def test_data_that_loads_or_fails_has_its_place(console: Console) -> None:
+    page = console.page
+    page.route("**/api/console/overview", lambda _: None)
+    page.route("**/api/console/spend*", lambda route: route.abort())
+    page.goto(console.url)
+    expect(page.get_by_role("status").filter(has_text="Loading…").first).to_be_attached()
+    spend = page.get_by_role("region", name="Spend by day")
+    expect(spend.get_by_role("alert")).to_contain_text("The console cannot reach the server.")
+    page.unroute("**/api/console/spend*")
+    spend.get_by_role("button", name="Try again").click()
+    expect(spend.get_by_role("alert")).to_have_count(0)
+    console.complaints.clear()
 
 
 def test_axe_finds_nothing_on_any_view_and_none_is_wider_than_a_phone(console: Console) -> None:

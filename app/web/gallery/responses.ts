@@ -4,7 +4,7 @@ import type {
   AccountConnection, Agent, Approval, ClientGrant, CreatedToken, Invitation, Items, Link, Member, Memory, MemoryProposal, MemorySettings, Models, Page, Part, PlanDetail, PlanEventEntry,
   RunContext, SearchHit, Session, SignInMethods, StepDetail, ThreadAccess, ThreadMemorySettings, Token, Tool, ToolRuleList, UsageReceipt, Used, UsedMemory, User, ReadResult,
 } from "@khala/client";
-import type { AccountBudget, AccountDetail, AuditItem, ConsolePage, ConsoleRunHistory, Overview, PastThread, RevisionItem, RunChange, RunItem, ScheduleItem, SpendReport } from "../src/console/types.ts";
+import type { AccountBudget, AccountDetail, AuditItem, ConsolePage, ConsoleRunHistory, DeliveryItem, Overview, PastThread, RevisionItem, RunChange, RunItem, ScheduleItem, SpendReport, WebhookItem } from "../src/console/types.ts";
 import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
 import type { ServerPreferences } from "../src/conversation/model-list.svelte.ts";
 import type { WorkspacePage } from "../src/panel/workspace-files.ts";
@@ -78,6 +78,8 @@ interface Bodies {
   "GET /api/console/threads/*/at": PastThread;
   "GET /api/console/accounts/*": AccountDetail;
   "GET /api/console/budgets/*": AccountBudget;
+  "GET /api/console/webhooks/*": WebhookItem;
+  "GET /api/console/webhooks/*/deliveries": ConsolePage<DeliveryItem>;
   "GET /api/console/schedules": ConsolePage<ScheduleItem>;
   "GET /api/console/audit": ConsolePage<AuditItem>;
 }

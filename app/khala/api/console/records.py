@@ -113,6 +113,20 @@ class ConsoleRecordController(ConsoleController):
         return page_of(found, limit, lambda webhook: encode_id(webhook.id))
 
     @get(
+        "/webhooks/{webhook_id:uuid}",
+        operation_id="readConsoleWebhook",
+        summary="Read a webhook",
+        response_description="The webhook.",
+        responses=documented_errors(*DENIED, "not_found"),
+    )
+    async def webhook(
+        self, context: NamedDependency[Context], admin: NamedDependency[Caller], webhook_id: WebhookId
+    ) -> ConsoleWebhook:
+        """Read a webhook of any account or of the operator, by its host."""
+        async with context.db.snapshot() as driver:
+            return await record_lists.read_webhook(driver, webhook_id)
+
+    @get(
         "/webhooks/{webhook_id:uuid}/deliveries",
         operation_id="listConsoleDeliveries",
         summary="List a webhook's deliveries",

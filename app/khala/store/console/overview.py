@@ -19,6 +19,11 @@ FAILED = f"""
         SELECT FROM runs WHERE status = $1 AND status IN ('error', 'canceled') AND id >= $2 LIMIT {MAX_COUNTED}
     ) AS failed
 """
+FAILING_WEBHOOKS = f"""
+    SELECT count(*) FROM (
+        SELECT FROM webhook_endpoints WHERE is_enabled AND failures > 0 AND deleted_at IS NULL LIMIT {MAX_COUNTED}
+    ) AS failing
+"""
 APPROVALS = f"SELECT count(*) FROM (SELECT FROM approvals WHERE state = 'pending' LIMIT {MAX_COUNTED}) AS pending"
 
 
@@ -33,10 +38,11 @@ class QueueDepth(ConsoleStruct, frozen=True, kw_only=True):
 
 
 class WebhookBacklog(ConsoleStruct, frozen=True, kw_only=True):
-    """Deliveries that wait, the age of the oldest, and webhooks that Khala has disabled."""
+    """Deliveries that wait, the age of the oldest, webhooks whose last attempt failed, and those disabled by Khala."""
 
     waiting: int
     oldest_seconds: float
+    failing: int
     disabled: int
 
 
@@ -73,7 +79,12 @@ async def read(driver: Driver, *, lease_seconds: float) -> ConsoleOverview:
         failures_last_hour=await driver.fetchval(FAILED, "error", since),
         canceled_last_hour=await driver.fetchval(FAILED, "canceled", since),
         approvals_waiting=await driver.fetchval(APPROVALS),
-        webhooks=WebhookBacklog(waiting=outbox.waiting, oldest_seconds=outbox.oldest_seconds, disabled=outbox.disabled),
+        webhooks=WebhookBacklog(
+            waiting=outbox.waiting,
+            oldest_seconds=outbox.oldest_seconds,
+            failing=await driver.fetchval(FAILING_WEBHOOKS),
+            disabled=outbox.disabled,
+        ),
         spend_today=await spend.read_total(driver, day),
         counted_until=await driver.fetchval(COUNTED_UNTIL),
         at=now,

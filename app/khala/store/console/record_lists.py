@@ -42,6 +42,7 @@ PENDING = f"""(
     SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE endpoint_id = page.id AND state = 'pending'
                           LIMIT {MAX_PENDING}) AS counted
 ) AS pending"""
+NO_WEBHOOK = "There is no such webhook."
 FIND_WEBHOOK = "SELECT scope_id FROM webhook_endpoints WHERE id = $1 AND deleted_at IS NULL"
 
 
@@ -171,6 +172,22 @@ async def read_webhooks(
         conditions.append(f"scope_id = {statement.add(account, 'uuid')}")
     if state is not None:
         conditions.append(WEBHOOK_STATES[state])
+    return await _select_webhooks(driver, statement, conditions, limit)
+
+
+async def read_webhook(driver: Driver, webhook_id: UUID) -> ConsoleWebhook:
+    """Return one webhook. Raises `NotFound`."""
+    statement = Statement()
+    conditions = [f"id = {statement.add(webhook_id, 'uuid')}", "deleted_at IS NULL"]
+    found = await _select_webhooks(driver, statement, conditions, 1)
+    if not found:
+        raise NotFound(NO_WEBHOOK)
+    return found[0]
+
+
+async def _select_webhooks(
+    driver: Driver, statement: Statement, conditions: list[str], limit: int
+) -> list[ConsoleWebhook]:
     query = f"""
         SELECT page.*, {account_columns("page.scope_id", "owner")}, {PENDING} FROM (
             SELECT id, scope_id, url, events, is_enabled, disabled_reason, failures, failing_since, paused_until,
@@ -197,7 +214,7 @@ async def webhook_scope(driver: Driver, webhook_id: UUID) -> UUID:
     """Return the account of a webhook, or the nil UUID for the operator's. Raises `NotFound`."""
     scope: UUID | None = await driver.fetchval(FIND_WEBHOOK, webhook_id)
     if scope is None:
-        raise NotFound("There is no such webhook.")
+        raise NotFound(NO_WEBHOOK)
     return scope
 
 

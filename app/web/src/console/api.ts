@@ -56,6 +56,7 @@ export const api = {
   blobUsage: (signal: AbortSignal) => read<BlobUsage>("/blobs/usage", {}, signal),
 
   webhooks: (query: Query, signal: AbortSignal) => read<ConsolePage<WebhookItem>>("/webhooks", query, signal),
+  webhook: (id: string, signal: AbortSignal) => read<WebhookItem>(at("webhooks", id), {}, signal),
   deliveries: (id: string, query: Query, signal: AbortSignal) => read<ConsolePage<DeliveryItem>>(at("webhooks", id, "deliveries"), query, signal),
   replayWebhook: (id: string, body: ReplayRequest) => act<ReplayResult>("POST", at("webhooks", id, "replay"), body),
 

@@ -22,7 +22,7 @@ export interface Overview {
   readonly failuresLastHour: number;
   readonly canceledLastHour: number;
   readonly approvalsWaiting: number;
-  readonly webhooks: { readonly waiting: number; readonly oldestSeconds: number | null; readonly disabled: number };
+  readonly webhooks: { readonly waiting: number; readonly oldestSeconds: number | null; readonly failing: number; readonly disabled: number };
   readonly spendToday: Totals;
   readonly countedUntil: string | null;
   readonly at: string;

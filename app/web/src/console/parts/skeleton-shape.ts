@@ -1,0 +1,3 @@
+// The shapes of data that loads.
+
+export type SkeletonShape = "rows" | "tiles" | "chart";
