@@ -75,11 +75,11 @@ def test_axe_finds_nothing_on_a_chat_with_cards_and_an_approval(chat: Chat, sche
 
 
 def test_everything_can_be_reached_by_keyboard_and_escape_restores_the_focus(chat: Chat) -> None:
-    skip = chat.page.get_by_role("link", name="Skip to conversation")
+    skip = chat.page.get_by_role("link", name="Skip to messages")
     skip.focus()
     expect(skip).to_be_in_viewport(ratio=1)
     chat.page.keyboard.press("Enter")
-    expect(chat.page.get_by_role("region", name="Conversation")).to_be_focused()
+    expect(chat.page.get_by_role("region", name="Messages")).to_be_focused()
     skip.focus()
     names: set[str] = set()
     for _ in range(40):

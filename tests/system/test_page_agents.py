@@ -174,7 +174,7 @@ def test_somebody_with_the_link_uses_and_copies_an_agent_and_a_revoked_link_says
     expect(dialog.get_by_role("status")).to_have_text("Not shared.")
     guest.page.goto("about:blank")
     guest.page.goto(address)
-    expect(shared.get_by_role("alert")).to_have_text("This link doesn’t work any more.")
+    expect(shared.get_by_role("alert")).to_have_text("This link no longer works.")
 
 
 def test_the_gallery_shows_the_last_known_agents_offline(chat: Chat) -> None:
@@ -203,7 +203,7 @@ def test_an_agent_that_does_not_exist_any_more_is_no_longer_used(chat: Chat) -> 
     chat.button("Use Poet").click()
     chat.page.keyboard.press("Escape")
     chat.sign_out()
-    expect(chat.page.get_by_text("The agent poet isn’t available any more.")).to_be_visible()
+    expect(chat.page.get_by_text("The agent poet is no longer available.")).to_be_visible()
     assert "agent" not in sent_options(chat, "/words=1")
 
 
@@ -211,7 +211,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
     chat.register(ADA, "Ada")
     chat.with_autopilot()
     chat.button("20 steps").click()
-    chat.page.get_by_label("Preview before each run").check()
+    chat.page.get_by_label("Preview each run before it starts").check()
     chat.page.keyboard.press("Escape")
     chat.search_messages()
     # Starts the worker, because the page waits only briefly for its estimate.
@@ -233,7 +233,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
     field.fill(task)
     field.press("Enter")
     expect(dialog.locator("dt")).to_have_text(["Steps", "Time", "Tokens", "Cost"])
-    expect(dialog.locator("dd").first).to_have_text(re.compile(r"^about \d+ of 20$"))
+    expect(dialog.locator("dd").first).to_have_text(re.compile(r"^about \d+, at most 20$"))
     expect(dialog).to_contain_text("Rough estimate")
     expect(dialog.get_by_role("radio")).to_have_count(5)
     expect(dialog.locator("label").nth(1)).to_contain_text(re.compile(r"^Code reviewer\s*\d+% match"))
@@ -248,7 +248,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
     field.fill(task)
     field.press("Enter")
     expect(dialog).to_contain_text("Based on 3 similar runs")
-    expect(dialog.locator("dd").first).to_have_text("about 2 of 20")
+    expect(dialog.locator("dd").first).to_have_text("about 2, at most 20")
     assert chat.complaints == []
 
 
@@ -259,7 +259,7 @@ def test_the_bar_shows_the_state_of_a_run_and_the_graph_its_calls(chat: Chat) ->
     expect(chat.run_bar).to_have_attribute("data-status", "waiting for approval")
     expect(chat.run_bar).to_contain_text("Step 2 of 20")
     expect(chat.run_bar).to_contain_text(re.compile(r"\d\stokens"))
-    chat.run_bar.get_by_role("button", name="Details").click()
+    chat.run_bar.get_by_role("button", name="Steps").click()
     steps = chat.run_bar.get_by_role("list", name="Run steps")
     expect(steps.locator(".head")).to_have_text(["Step 1 2 of 2 done", "Step 2 waiting for approval"])
     calls = steps.get_by_role("button")

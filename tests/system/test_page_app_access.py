@@ -41,7 +41,7 @@ def test_a_person_signs_in_allows_an_app_access_and_ends_it(
         page = chat.page
         page.goto(f"{server.url}/oauth/authorize?{urlencode(program.query())}")
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("Sign in to decide about an app’s access")
+        expect(dialog).to_contain_text("Sign in to decide whether an app may access")
         dialog.get_by_label("Email").fill(ADA)
         dialog.get_by_label("Password").fill("en taro adun")
         dialog.get_by_role("button", name="Sign in", exact=True).click()

@@ -32,7 +32,7 @@ def test_a_tool_that_is_allowed_in_the_chat_is_not_asked_for_again_until_that_is
     allowed = chat.open_chat_settings().locator("#allowed")
     expect(allowed).to_contain_text("delete_file")
     allowed.get_by_role("button", name="Revoke delete_file").click()
-    expect(allowed).to_contain_text("No tool is allowed yet.")
+    expect(allowed).to_contain_text("No tools yet.")
     chat.page.keyboard.press("Escape")
     chat.answer.get_by_role("button", name="Good answer").click()
     chat.answer.get_by_label("What was good? (optional)").fill("It was quick.")
@@ -204,7 +204,7 @@ def test_calls_that_wait_together_are_approved_together(chat: Chat) -> None:
     chat.send(
         '/call write_file {"path":"b.txt","content":"hi"} /then ' + DELETE + ' /call delete_file {"path":"b.txt"}'
     )
-    pending = chat.page.get_by_role("group", name="2 tool calls need approval.")
+    pending = chat.page.get_by_role("group", name="2 tool calls need your approval.")
     expect(pending).to_contain_text("Delete file ×2")
     pending.get_by_role("button", name="Allow all 2").click()
     expect(pending).to_have_count(0)

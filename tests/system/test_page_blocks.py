@@ -116,7 +116,7 @@ def test_hostile_pictures_are_inert_and_endless_blocks_do_not_freeze_the_page(ch
     chat.send(HOSTILE)
     chat.wait_for_end()
     frames = chat.answer.locator(".code")
-    expect(frames.nth(2)).to_contain_text("This diagram has a mistake in line 2.")
+    expect(frames.nth(2)).to_contain_text("This diagram has an error in line 2.")
     picture = frames.nth(1).locator(".picture img")
     expect(picture).to_be_visible()
     # The page is light, so the diagram is, until the theme changes. It is saved as it is shown.

@@ -76,7 +76,7 @@ def test_messages_queue_behind_an_answer_and_escape_stops_the_one_that_is_writte
     chat.wait_for_word("word5")
     chat.send("/words=20")
     chat.send("/words=30")
-    queued = chat.page.get_by_text("Queued until the answer before it ends")
+    queued = chat.page.get_by_text("Queued until the previous answer is finished")
     expect(queued).to_have_count(2)
     chat.button("Cancel").last.click()
     expect(queued).to_have_count(1)

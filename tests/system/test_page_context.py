@@ -52,7 +52,7 @@ def test_a_view_that_fails_to_load_can_be_tried_again(chat: Chat) -> None:
 
     chat.page.route("**/api/runs/*/context", answer_without_calls)
     dialog.get_by_role("button", name="Try again").click()
-    expect(dialog).to_contain_text("There is no record for this answer.")
+    expect(dialog).to_contain_text("There is no record of what was sent to the model.")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -53,11 +53,11 @@ def test_an_answer_shows_its_memories_which_can_be_corrected_and_forgotten(chat:
     dialog.get_by_label("Text of the memory").fill("Tassadar likes black tea")
     dialog.get_by_role("button", name="Save").click()
     expect(rows(dialog)).to_have_text(["Tassadar likes black tea"])
-    expect(dialog).to_contain_text(f"Edited since. This answer used: “{TEA}”")
+    expect(dialog).to_contain_text(f"Edited later. This answer used: “{TEA}”")
     expect(dialog.get_by_role("button", name="Edit: Tassadar likes black tea")).to_be_focused()
     dialog.get_by_role("button", name="Forget: Tassadar likes black tea").click()
     confirm(chat, "Forget")
-    expect(dialog).to_contain_text("Forgotten since")
+    expect(dialog).to_contain_text("Not available: it was forgotten")
     chat.page.keyboard.press("Escape")
     expect(opener).to_be_focused()
     assert chat.page.request.get(f"{server.url}/api/memories").json()["items"] == []
@@ -73,12 +73,12 @@ def test_memories_are_found_paged_added_exported_and_all_forgotten(chat: Chat, s
     expect(rows(dialog)).to_have_count(52)
     dialog.get_by_label("Search memories").fill("tea")
     expect(rows(dialog)).to_have_text([TEA])
-    expect(dialog).to_contain_text("Searches by words")
+    expect(dialog).to_contain_text("Finds matching words only")
     dialog.get_by_label("Search memories").fill("zzz")
     expect(dialog).to_contain_text("No matching memories.")
     dialog.get_by_label("Show").select_option(label="This chat")
     dialog.get_by_label("Search memories").fill("")
-    expect(dialog).to_contain_text("Nothing is remembered yet.")
+    expect(dialog).to_contain_text("No memories yet.")
     dialog.get_by_role("button", name="Add", exact=True).click()
     dialog.get_by_label("Remember in this chat").fill("This chat is about Aiur.")
     dialog.get_by_role("button", name="Remember", exact=True).click()
@@ -94,7 +94,7 @@ def test_memories_are_found_paged_added_exported_and_all_forgotten(chat: Chat, s
     expect(rows(dialog)).to_have_count(50)
     dialog.get_by_role("button", name="Forget all…").click()
     confirm(chat, "Forget all")
-    expect(dialog).to_contain_text("Nothing is remembered yet.")
+    expect(dialog).to_contain_text("No memories yet.")
     assert chat.page.request.get(f"{server.url}/api/memories").json()["items"] == []
     assert chat.complaints == []
 
@@ -214,7 +214,7 @@ def test_memories_that_fail_to_load_can_be_loaded_again(chat: Chat) -> None:
     expect(dialog.get_by_role("alert").filter(has_text="Couldn’t load your memories.")).to_be_visible()
     chat.page.unroute("**/api/memories?*")
     dialog.get_by_role("button", name="Try again").click()
-    expect(dialog).to_contain_text("Nothing is remembered yet.")
+    expect(dialog).to_contain_text("No memories yet.")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

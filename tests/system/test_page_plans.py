@@ -110,7 +110,7 @@ def test_a_plan_made_by_hand_is_edited_executed_step_by_step_and_exported(chat: 
     page = chat.page
     press(page, "Plans")
     panel = page.get_by_role("dialog")
-    panel.get_by_text("By hand").click()
+    panel.get_by_text("List steps").click()
     panel.get_by_label("Title").fill("Open the shop")
     panel.get_by_label("Steps (one per line)").fill("- Rent a room\n- Buy tea")
     panel.get_by_label("Mode").select_option("step")
@@ -201,7 +201,7 @@ def test_all_tries_of_a_step_are_shown_after_a_reload_and_a_stopped_plan_is_cont
     expect(row(page, "a").locator(".title")).to_have_text("1. Theirs")
     form.get_by_label("Title").fill("Mine")
     press(form, "Save step")
-    expect(form).to_contain_text("Somebody has edited this plan meanwhile.")
+    expect(form).to_contain_text("Someone else has edited this plan.")
     press(form, "Save step")
     expect(row(page, "a").locator(".title")).to_have_text("1. Mine")
     press(row(page, "a"), "Skip")
@@ -261,7 +261,7 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
     expect(panel.get_by_role("heading", level=3)).to_have_text(["Draft", "Release"])
     expect(row(page, "b")).to_contain_text("Waits for “Write”")
     press(bar(page), "Pause")
-    expect(bar(page)).to_contain_text("Pausing after the steps that are running")
+    expect(bar(page)).to_contain_text("Pausing after the running steps")
     choose(bar(page), "Pause now")
     expect(bar(page).locator("strong")).to_have_text("Paused")
     expect(row(page, "a")).to_contain_text("Not finished · 1 try so far")
@@ -308,7 +308,7 @@ def test_a_fallback_agent_and_a_step_that_failed_are_named_with_the_error(chat: 
     expect(bar(page)).to_contain_text("1 failed · 1 blocked")
     assert chat.overflow() == 0
     show_steps(page)
-    expect(bar(page)).to_contain_text("To go on, continue in a new plan. Completed steps are not repeated.")
+    expect(bar(page)).to_contain_text("Continue in a new plan. Completed steps are not repeated.")
     expect(row(page, "b").locator(".preview")).to_have_text(error)
     expect(row(page, "c")).to_contain_text("Blocked by “Print”")
     assert (chat.overflow(), axe_violations(chat), chat.complaints) == (0, [], [])
@@ -329,7 +329,7 @@ def test_a_new_plan_is_in_autopilot_unless_another_mode_is_chosen(chat: Chat) ->
     page = chat.page
     press(page, "Plans")
     panel = page.get_by_role("dialog")
-    for way in ("From a goal", "By hand", "Import"):
+    for way in ("Describe a goal", "List steps", "Import"):
         panel.get_by_text(way, exact=True).click()
         expect(panel.get_by_label("Mode")).to_have_value("autopilot")
 
@@ -339,7 +339,7 @@ def test_a_goal_is_sent_to_the_model_and_a_checklist_imported_with_the_errors_of
     press(page, "Plans")
     panel = page.get_by_role("dialog")
     panel.get_by_label("Goal", exact=True).fill("A trip to Aiur")
-    press(panel, "Make a plan")
+    press(panel, "Create plan")
     expect(page.locator(".message.user")).to_have_text(re.compile("A trip to Aiur"))
     expect(bar(page)).to_contain_text("Not started")
     expect(bar(page)).to_contain_text("0 of 3 steps")

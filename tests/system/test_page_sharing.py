@@ -125,7 +125,7 @@ def _comes_back_from_elsewhere(chat: Chat) -> None:
 
 def test_a_failed_login_at_the_provider_is_shown_in_the_dialog(chat: Chat, server: Server) -> None:
     chat.page.goto(f"{server.url}/?signin=invalid_input")
-    expect(chat.page.get_by_role("dialog").get_by_text("The login was cancelled")).to_be_visible()
+    expect(chat.page.get_by_role("dialog").get_by_text("Signing in was cancelled")).to_be_visible()
     assert "signin" not in chat.url
     chat.page.keyboard.press("Escape")
     expect(chat.page.get_by_role("dialog")).to_have_count(0)
@@ -209,7 +209,7 @@ def test_the_dialog_offers_what_the_server_allows_and_asks_before_it_ends_links(
     expect(links).to_have_count(1)
     dialog.get_by_label("Only members").click()
     question = chat.page.locator("#confirm")
-    expect(question).to_contain_text("All links are revoked for good.")
+    expect(question).to_contain_text("All links stop working permanently.")
     expect(links).to_have_count(1)
     question.get_by_role("button", name="Cancel").click()
     expect(dialog.get_by_label("Anyone with a link")).to_be_checked()
@@ -249,8 +249,8 @@ def test_links_are_offered_only_where_they_work_and_copying_one_visibly_opens_th
 def test_people_in_a_chat_see_who_is_present_and_who_is_typing(browser: BrowserContext, chat: Chat) -> None:
     chat.register(ADA, "Ada Lovelace")
     guest = Chat(another_browser(browser), chat.share(WRITE))
-    expect(guest.page.get_by_title("Ada Lovelace is here")).to_be_visible()
-    expect(chat.page.get_by_title("Guest is here")).to_be_visible()
+    expect(guest.page.get_by_title("Ada Lovelace is in this chat")).to_be_visible()
+    expect(chat.page.get_by_title("Guest is in this chat")).to_be_visible()
     expect(chat.page.locator("#present li")).to_have_count(1)
     seen = guest.page.get_by_text("Ada Lovelace is typing…")
     for _ in range(100):
@@ -263,7 +263,7 @@ def test_people_in_a_chat_see_who_is_present_and_who_is_typing(browser: BrowserC
     expect(chat.page.get_by_text("is typing…")).to_be_hidden()
     expect(seen).to_be_hidden()
     chat.button("New chat").click()
-    expect(guest.page.get_by_title("Ada Lovelace is here")).to_be_hidden()
+    expect(guest.page.get_by_title("Ada Lovelace is in this chat")).to_be_hidden()
     assert chat.complaints == guest.complaints == []
 
 

@@ -34,7 +34,7 @@ describe("what a model was told", () => {
   });
 
   it("names calls and failures", () => {
-    expect([callLabel({ purpose: "answer" }, 0), callLabel({ purpose: "summary" }, 1)]).toEqual(["Call 1", "Call 2 · summary of older messages"]);
+    expect([callLabel({ purpose: "answer" }, 0), callLabel({ purpose: "summary" }, 1)]).toEqual(["Model call 1", "Model call 2 · summary of older messages"]);
     expect([tokensLabel(1), tokensLabel(2410)]).toEqual(["1\u00a0token", "2,410\u00a0tokens"]);
     expect(["stop", "tool_calls", "canceled", "context_exceeded", "timeout"].map((outcome) => failureLabel({ outcome }))).toEqual([null, null, "Stopped", "Too long for the model", "Failed"]);
   });

@@ -82,7 +82,7 @@ export function barLabel({ sections, limit }: Pick<ContextCall, "sections" | "li
   return formatUnits([...parts, m.of_tokens({ tokens: tokensLabel(limit) })]);
 }
 
-/** The title of a call: "Call 2 · summary". */
+/** The title of a call: "Model call 2 · summary of older messages". */
 export function callLabel(call: Pick<ContextCall, "purpose">, index: number): string {
   return (call.purpose === "summary" ? m.call_number_summary : m.call_number)({ number: formatNumber(index + 1) });
 }

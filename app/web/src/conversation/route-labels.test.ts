@@ -10,11 +10,11 @@ test("the choice of an agent is found among parts, and named with its probabilit
   const text = { runId: "r", messageId: "m", seq: 0, kind: "text-delta", data: { text: "a" }, createdAt: "" } satisfies Part;
   expect(routeOf([text, part])).toBe(ROUTE);
   expect(routeOf([text])).toBeNull();
-  expect(routeLabel(ROUTE)).toBe("Routed to reviewer, 82% sure");
-  expect(routeLabel({ ...ROUTE, agent: "default" })).toBe("No agent was likely enough for this question");
+  expect(routeLabel(ROUTE)).toBe("Chose reviewer, 82% match");
+  expect(routeLabel({ ...ROUTE, agent: "default" })).toBe("No agent matched this question well enough");
 });
 
 test("alternatives are listed with their probability, if there are any", () => {
-  expect(alternativesLabel(ROUTE.alternatives)).toBe("Also possible: tester (10%), writer (6%)");
+  expect(alternativesLabel(ROUTE.alternatives)).toBe("Alternatives: tester (10%), writer (6%)");
   expect(alternativesLabel([])).toBe("");
 });

@@ -12,7 +12,7 @@ describe("errors", () => {
   });
 
   test("of a login elsewhere have words, known or not", () => {
-    expect(loginErrorMessage("conflict")).toBe("That login is linked to another account.");
+    expect(loginErrorMessage("conflict")).toBe("This sign-in is already linked to another account.");
     expect(loginErrorMessage("whatever")).toBe("Couldn’t sign you in. Try again.");
   });
 });

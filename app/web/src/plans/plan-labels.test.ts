@@ -8,7 +8,7 @@ describe("the status of a plan", () => {
   it.each([
     ["idle", undefined, "Not started"],
     ["running", undefined, "Running"],
-    ["pausing", "requested", "Pausing after the steps that are running"],
+    ["pausing", "requested", "Pausing after the running steps"],
     ["paused", "requested", "Paused"],
     ["paused", "review", "Paused for your review of “Build”"],
     ["paused", "step_failed", "Paused: “Build” failed"],
@@ -20,7 +20,7 @@ describe("the status of a plan", () => {
     ["stopped", "interrupted", "Stopped"],
     ["stopped", "completed", "Finished"],
     ["stopped", "max_iterations", "Stopped: reached the limit of 1,200 step runs"],
-    ["stopped", "no_tasks", "Stopped: none of the steps that are left can run"],
+    ["stopped", "no_tasks", "Stopped: none of the remaining steps can run"],
     ["stopped", "error", "Stopped: “Build” failed"],
   ] as const)("%s, %s", (status, reason, words) => expect(statusLabel({ status, maxIterations: 1200, ...(reason && { reason }) }, "Build")).toBe(words));
 
@@ -95,7 +95,7 @@ describe("the status of a step", () => {
     [{ status: "open" }, {}, "Not started"],
     [{ status: "open" }, { waitsFor: ["A", "B", "C", "D", "E"] }, "Waits for “A”, “B”, “C” and 2 more"],
     [{ status: "open", blocked: true }, { waitsFor: ["A"] }, "Blocked by “A”"],
-    [{ status: "open", attempts: 1, notBefore: "2031-01-01T00:00:08Z" }, {}, "Tries again in 8\u00a0s"],
+    [{ status: "open", attempts: 1, notBefore: "2031-01-01T00:00:08Z" }, {}, "Retrying in 8\u00a0s"],
     [{ status: "open", attempts: 2, notBefore: "2030-01-01T00:00:08Z" }, {}, "Not finished · 2 tries so far"],
     [{ status: "running", attempts: 1 }, {}, "Running"],
     [{ status: "running", attempts: 3 }, {}, "Running · try 3"],
@@ -108,7 +108,7 @@ describe("an event in words", () => {
   const names = { step: (id: string) => `Step ${id}`, agent: (name: string) => name.toUpperCase() };
   it.each([
     ["step_started", { agent: "coder" }, "“Step a” started with CODER."],
-    ["step_retrying", { error: "No luck" }, "“Step a” failed and is tried again: No luck"],
+    ["step_retrying", { error: "No luck" }, "“Step a” failed and will be retried: No luck"],
     ["step_skipped", { byPerson: true }, "“Step a” was skipped."],
     ["step_skipped", {}, "“Step a” was skipped because it failed too often."],
     ["paused", { reason: "all_limited" }, "Paused: every agent has reached its rate limit."],

@@ -172,7 +172,7 @@ export function fallbackLabel({ agentReason }: Pick<PlanEntry, "agentReason">, p
 type StepState = Pick<StepDetail, "status" | "attempts" | "agent" | "blocked" | "notBefore">;
 export type StepFacts = { waitsFor: readonly string[]; isAsking: boolean; now: number; maxListed?: number };
 
-/** "Waiting for approval", "Running · try 2", "Waits for “Build”", "Tries again in 8 s". */
+/** "Waiting for approval", "Running · try 2", "Waits for “Build”", "Retrying in 8 s". */
 export function stepLabel({ status, attempts, blocked, notBefore }: StepState, { waitsFor, isAsking, now, maxListed = 3 }: StepFacts): string {
   if (status === "running") return joinParts([isAsking ? m.waiting_for_approval() : m.running(), attempts > 1 && m.try_number_inline({ number: formatNumber(attempts) })]);
   if (status !== "open") return ENDED_LABELS[status];

@@ -14,5 +14,5 @@ test("of each question it is told once, and of several that come together in one
   announcer.announce("3", "write_file");
   vi.runAllTimers();
   vi.runAllTimers();
-  expect(said).toEqual(["“Delete file” needs approval.", "2 tool calls need approval."]);
+  expect(said).toEqual(["“Delete file” needs approval.", "2 tool calls need your approval."]);
 });

@@ -5,7 +5,7 @@ import { parseArguments, describeDecision, decisionErrorMessage, hiddenCharacter
 
 test("arguments are an object, and anything else is said to be none", () => {
   expect(parseArguments('{"path": "a"}')).toEqual({ args: { path: "a" } });
-  for (const text of ["[]", "7", "null", '"a"']) expect(parseArguments(text)).toEqual({ problem: "Input must be a JSON object: { … }" });
+  for (const text of ["[]", "7", "null", '"a"']) expect(parseArguments(text)).toEqual({ problem: "Input must be a JSON object, such as { … }" });
   expect(parseArguments('{"path": ')).toEqual({ problem: "This is not valid JSON. Check line 1, column 10." });
 });
 

@@ -9,7 +9,7 @@ const parts = (tool: string, args: Record<string, unknown>, facts: Parameters<ty
 test("a known tool asks in a sentence, and only a deletion is destructive", () => {
   expect(parts("delete_file", { path: "notes/old.md" })).toEqual(["Delete [notes/old.md]?", "Delete", true, {}]);
   expect(parts("write_file", { path: "a.md", content: "hi" })).toEqual(["Change [a.md]?", "Allow", false, { content: "hi" }]);
-  expect(parts("fetch_url", { url: "https://example.com", format: "raw" })).toEqual(["Fetch [https://example.com]?", "Allow", false, { format: "raw" }]);
+  expect(parts("fetch_url", { url: "https://example.com", format: "raw" })).toEqual(["Open [https://example.com]?", "Allow", false, { format: "raw" }]);
   expect(parts("run_code", { language: "python", code: "print(1)" })).toEqual(["Run this program?", "Allow", false, { language: "python", code: "print(1)" }]);
 });
 
