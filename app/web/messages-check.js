@@ -93,12 +93,12 @@ function checkMessages(sources) {
 export function problemsOf(locale, message, translation) {
   if (translation === undefined) return ["is missing"];
   if (typeof message !== typeof translation) return [`must ${typeof message === "string" ? "not " : ""}have plural forms`];
-  const texts = typeof translation === "string" ? { text: translation } : translation[0].match;
+  const texts = typeof translation === "string" ? { text: translation } : translation;
   const found = Object.entries(texts).filter(([, text]) => !text.trim()).map(([form]) => `is empty (${form})`);
   const names = placeholders(message).join(", ");
   if (placeholders(translation).join(", ") !== names) found.push(`must have the placeholders ${names || "of none"}`);
   if (typeof translation === "string") return found;
-  const forms = new Intl.PluralRules(locale).resolvedOptions().pluralCategories.map((form) => `form=${form}`).toSorted().join(", ");
+  const forms = new Intl.PluralRules(locale).resolvedOptions().pluralCategories.toSorted().join(", ");
   if (Object.keys(texts).toSorted().join(", ") !== forms) found.push(`must have the forms ${forms}`);
   return found;
 }

@@ -18,6 +18,10 @@ function readMessages(path) {
   return JSON.parse(readFileSync(path, "utf8"));
 }
 
+function messageNames() {
+  return Object.keys(readMessages(messagesPath(LOCALES[0])));
+}
+
 /** Write the types of the functions, one for each message, to `catalogs/messages.d.ts`. */
 export function declareMessages() {
   const lines = Object.entries(readMessages(messagesPath(LOCALES[0]))).map(declaration);
@@ -27,7 +31,7 @@ export function declareMessages() {
 
 /** The names of a message's placeholders. `count` decides about the form of a message with plurals. */
 export function placeholders(message) {
-  const texts = typeof message === "string" ? [message] : Object.values(message[0].match);
+  const texts = typeof message === "string" ? [message] : Object.values(message);
   const names = new Set(texts.flatMap((text) => [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name)));
   if (typeof message !== "string") {
     names.delete("n");
@@ -45,25 +49,21 @@ function declaration([key, message]) {
 const CATALOG = /^virtual:messages\/(\w+)$/;
 
 /**
- * Provides the module `virtual:messages/{language}`: the texts by the names of their messages, or by plural form. Names are sentences,
- * which would be a third of a catalogue, so a build has a list instead, and `m.save` in the code is an index of it. `m` is never
- * the name of anything else.
+ * Provides the module `virtual:messages/{language}`: the messages by their names. Names are sentences, which would be a third of
+ * a catalogue, so a build has a list instead, and `m.save` in the code is an index of it. `m` is never the name of anything else.
  */
 function catalogLoader() {
   let isBuild;
-  let indexes;
   return {
     name: "khala:catalogs",
     config: declareMessages,
     configResolved: ({ command }) => void (isBuild = command === "build"),
-    buildStart: () => void (indexes = new Map(Object.keys(readMessages(messagesPath(LOCALES[0]))).map((key, index) => [key, index]))),
     resolveId: (id) => (CATALOG.test(id) ? `\0${id}` : null),
     load(id) {
       const [, locale] = CATALOG.exec(id.replace(/^\0/, "")) ?? [];
       if (locale === undefined) return null;
       const messages = readMessages(messagesPath(locale));
-      const texts = Object.fromEntries([...indexes.keys()].map((key) => [key, textsOf(messages[key])]));
-      return `export default ${JSON.stringify(isBuild ? Object.values(texts) : texts)};`;
+      return `export default ${JSON.stringify(isBuild ? messageNames().map((key) => messages[key]) : messages)};`;
     },
     handleHotUpdate({ file, server }) {
       if (!LOCALES.some((locale) => messagesPath(locale) === file)) return;
@@ -80,17 +80,12 @@ function indexed() {
     name: "khala:indexes",
     apply: "build",
     enforce: "post",
-    buildStart: () => void (indexes = new Map(Object.keys(readMessages(messagesPath(LOCALES[0]))).map((key, index) => [key, index]))),
+    buildStart: () => void (indexes = new Map(messageNames().map((key, index) => [key, index]))),
     transform(code, id) {
       if (!/\/(src|gallery)\//.test(id) || !code.includes("i18n/messages.ts")) return null;
       return { code: code.replaceAll(/\bm\.(\w+)/g, (found, key) => (indexes.has(key) ? `m[${indexes.get(key)}]` : found)), map: null };
     },
   };
-}
-
-/** The text of a message, or its texts by plural form. */
-function textsOf(message) {
-  return typeof message === "string" ? message : Object.fromEntries(Object.entries(message[0].match).map(([form, text]) => [form.replace("form=", ""), text]));
 }
 
 /** A Vite plugin: provides the messages, and lets the browser load the page while it loads the messages. */

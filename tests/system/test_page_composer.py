@@ -142,7 +142,8 @@ def test_a_selected_passage_of_an_answer_is_quoted_above_the_draft(chat: Chat) -
     expect(button).to_have_count(0)
     page.evaluate("getSelection().selectAllChildren([...document.querySelectorAll('.message.assistant .text')].at(-1))")
     box, shown = chat.answer.locator(".text").bounding_box(), button.bounding_box()
-    assert box is not None and shown is not None
+    assert box is not None
+    assert shown is not None
     assert shown["y"] + shown["height"] <= box["y"], "the button covers nothing that is selected"
     button.click()
     field = page.get_by_label("Message", exact=True)
