@@ -90,7 +90,7 @@ def test_a_running_plan_shows_its_steps_and_what_they_write(chat: Chat) -> None:
     press(bar(page), "Start")
     row(page, "page-1").locator(".head").click()
     expect(row(page, "page-1").locator(".message")).to_contain_text("The page needs the routes first")
-    expect(row(page, "page-1").locator(".message")).to_contain_text("list_directory")
+    expect(row(page, "page-1").locator(".message")).to_contain_text("List folder")
     expect(row(page, "guide-1")).to_contain_text("Waits for “Add the page”")
     expect(bar(page)).to_contain_text("2 of 4 steps")
     picture(page, "plan-running", WIDE)
@@ -104,7 +104,7 @@ def test_a_plan_that_needs_somebody_says_why_and_what_to_do_on_a_phone(chat: Cha
     expect(bar(page).locator("strong")).to_have_text("Paused: “Add the page” failed")
     show_steps(page)
     row(page, "page-1").locator(".head").click()
-    expect(bar(page)).to_contain_text("Retry, edit or skip the step, then resume.")
+    expect(bar(page)).to_contain_text("Retry the step, or edit or skip it.")
     expect(row(page, "page-1").get_by_role("button", name="Retry", exact=True)).to_be_visible()
     assert chat.overflow() == 0
     picture(page, "plan-failed-phone", PHONE)
