@@ -141,6 +141,11 @@ def test_a_selected_passage_of_an_answer_is_quoted_above_the_draft(chat: Chat) -
     page.evaluate("getSelection().selectAllChildren(document.body)")
     expect(button).to_have_count(0)
     page.evaluate("getSelection().selectAllChildren([...document.querySelectorAll('.message.assistant .text')].at(-1))")
+    button.wait_for()
+    # A triple click selects up to the beginning of what comes after the answer.
+    chat.answer.locator(".text p").last.click(click_count=3)
+    expect(button).to_be_visible()
+    page.evaluate("getSelection().selectAllChildren([...document.querySelectorAll('.message.assistant .text')].at(-1))")
     box, shown = chat.answer.locator(".text").bounding_box(), button.bounding_box()
     assert box is not None
     assert shown is not None

@@ -428,7 +428,7 @@ def test_between_two_runs_the_bar_says_what_the_plan_waits_for(chat: Chat) -> No
     press(bar(page), "Start")
     expect(bar(page).locator("strong")).to_have_text(re.compile(r"^Retrying “Write” in \d+\ss$"))
     show_steps(page)
-    expect(row(page, "a")).to_contain_text("Tries again in")
+    expect(row(page, "a")).to_contain_text("Retrying in")
     row(page, "a").locator(".head").click()
     press(row(page, "a"), "Skip")
     expect(bar(page).locator("strong")).to_have_text("Starting the next step…")

@@ -8,11 +8,19 @@ type Selected = Pick<Selection, "rangeCount" | "getRangeAt" | "toString">;
 /** The selected text, if all of it is in the text of one message in `area`; otherwise empty. */
 export function passageOf(selection: Selected, area: Element): string {
   if (selection.rangeCount === 0) return "";
-  const { startContainer, endContainer } = selection.getRangeAt(0);
-  const [message, last] = [startContainer, endContainer].map(messageOf);
+  const range = selection.getRangeAt(0);
+  const [message, last] = [range.startContainer, endOf(range)].map(messageOf);
   if (!message || message !== last || !area.contains(message)) return "";
   const text = selection.toString().trim().replaceAll(/\n{3,}/g, "\n\n");
   return text.length > MAX_PASSAGE_CHARACTERS ? `${text.slice(0, MAX_PASSAGE_CHARACTERS - 1).trimEnd()}…` : text;
+}
+
+/** Where the selected text ends. A triple click selects to the beginning of what comes next. */
+function endOf({ commonAncestorContainer, endContainer, endOffset }: Range): Node {
+  if (endOffset > 0) return endContainer;
+  const walker = document.createTreeWalker(commonAncestorContainer, NodeFilter.SHOW_TEXT, (node) => (node.textContent?.trim() ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_REJECT));
+  walker.currentNode = endContainer;
+  return walker.previousNode() ?? endContainer;
 }
 
 function messageOf(node: Node): Element | null {

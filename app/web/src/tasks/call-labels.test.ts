@@ -41,6 +41,7 @@ test("a step is told by how its calls stand and which they are", () => {
   expect([stepStatus({ ...none, completed: 1 }, 1), stepStatus({ ...none, failed: 1 }, 1), stepStatus({ ...none, running: 1 }, 1)]).toEqual(["done", "failed", "running"]);
   expect(toolNames(new Map([["todo_add", 30], ["glob", 1]]))).toBe("Add to-do ×30, Find files");
   expect(toolNames(new Map(["a", "b", "c", "d", "e"].map((name) => [name, 1])))).toBe("A, B, C, D…");
+  expect(toolNames(new Map([["delete_file", 1], ["evil__delete_file", 1]]))).toBe("Delete file, Delete file (evil)");
 });
 
 test("denied calls count by themselves and have a label and an icon of their own", () => {

@@ -3,7 +3,7 @@
 import { markInvisible } from "@khala/client";
 import type { ToolBlock, ToolState } from "@khala/client";
 import { formatDuration, formatMilliseconds, formatNumber, formatUnits } from "../state/format.ts";
-import { subjectOf, toolLabel } from "./tool-labels.ts";
+import { subjectOf, toolName } from "./tool-labels.ts";
 import { m } from "../i18n/messages.ts";
 
 const MAX_LINE_CHARACTERS = 60;
@@ -83,13 +83,8 @@ export function callArgumentsLine({ tool, args, argsBlob }: ToolBlock): string {
 
 /** "Add to-do ×30, Find files": the tools in words, at most four of them, in the order of `counts`. */
 export function toolNames(counts: ReadonlyMap<string, number>): string {
-  const byWords = new Map<string, number>();
-  for (const [name, count] of counts) {
-    const { words } = toolLabel(name);
-    byWords.set(words, (byWords.get(words) ?? 0) + count);
-  }
-  const names = [...byWords].slice(0, MAX_TOOL_NAMES).map(([words, count]) => (count > 1 ? `${words} ×${formatNumber(count)}` : words));
-  return names.join(", ") + (byWords.size > MAX_TOOL_NAMES ? "…" : "");
+  const names = [...counts].slice(0, MAX_TOOL_NAMES).map(([name, count]) => (count > 1 ? `${toolName(name)} ×${formatNumber(count)}` : toolName(name)));
+  return formatUnits(names) + (counts.size > MAX_TOOL_NAMES ? "…" : "");
 }
 
 /** As `toolNames`, for these calls. */

@@ -60,6 +60,12 @@ export class CallTracker {
     return joinParts([stepStatus(shown, all), hasEnded && longest > 0 && formatMilliseconds(longest)]);
   }
 
+  /** Whether a call has failed by itself: nobody denied it or let it expire. */
+  get hasFailed(): boolean {
+    const { counts, denied, expired } = this.#now.tally;
+    return counts.failed > denied + expired;
+  }
+
   /** The shares of calls that are done, and of those that have ended in any way, from 0 to 1. */
   get progress(): { done: number; ended: number } {
     const { counts, ended, all } = this.#now.tally;

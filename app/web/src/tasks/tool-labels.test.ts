@@ -13,6 +13,10 @@ test("another tool is called by the words of its name, and with its server", () 
   expect(quotedTool("mail__send_message")).toBe("“Send message” (mail)");
 });
 
+test("a tool that is not built in never reads like one that is", () => {
+  expect(["edit-file", "Edit_file", "find_files", "open_web_page"].map((name) => toolLabel(name).words)).toEqual(["edit-file", "Edit_file", "find_files", "open_web_page"]);
+});
+
 test("a tool of a server never has the words of a built-in tool without its server", () => {
   expect(quotedTool("evil__delete_file")).toBe("“Delete file” (evil)");
 });

@@ -41,14 +41,24 @@ export interface ToolLabel {
   readonly server: string;
 }
 
-/** "Read file" for a built-in tool, "Send message" of "mail" for `mail__send_message`. A name that has no words in it stays as it is. */
+/**
+ * "Read file" for a built-in tool, "Send message" of "mail" for `mail__send_message`. A name that has no words in it stays as it
+ * is, and so does one that would read like a built-in tool.
+ */
 export function toolLabel(name: string): ToolLabel {
   const builtIn = builtInTool(name);
   if (builtIn) return { words: builtIn.words(), server: "" };
   const [, server = "", tool] = WORDS.exec(name) ?? [];
   if (tool === undefined) return { words: markInvisible(name), server: "" };
   const words = tool.replaceAll(/[_-]/g, " ");
-  return { words: words.charAt(0).toUpperCase() + words.slice(1), server };
+  const label = words.charAt(0).toUpperCase() + words.slice(1);
+  return { words: server === "" && isBuiltInLabel(label) ? name : label, server };
+}
+
+/** "Send message", or "Send message (mail)" for a tool of a server. */
+export function toolName(name: string): string {
+  const { words, server } = toolLabel(name);
+  return server ? `${words} (${server})` : words;
 }
 
 /** The tool in quotation marks, as part of a sentence. A server's `title` is used instead of the words, but never without the server's name. */
@@ -63,6 +73,11 @@ export function subjectOf(name: string, args: Readonly<Record<string, unknown>> 
   const { subject = "" } = builtInTool(name) ?? {};
   const value = Object.hasOwn(args, subject) ? args[subject] : undefined;
   return typeof value === "string" && value !== "" ? value : undefined;
+}
+
+function isBuiltInLabel(label: string): boolean {
+  const folded = label.toLocaleLowerCase();
+  return Object.values(BUILT_IN).some(({ words }) => words().toLocaleLowerCase() === folded);
 }
 
 function builtInTool(name: string): BuiltIn | undefined {
