@@ -86,6 +86,21 @@ export function isAboutStep({ status, reason }: Pick<PlanEntry, "status" | "reas
   return status === "paused" ? reason === "review" || reason === "step_failed" : status === "stopped" && reason === "error";
 }
 
+/**
+ * The step that a plan's reason is about. Where the events do not tell which step failed, because it failed before those that were
+ * read, or because they could not be read, the last of the failed ones is taken. Null if it is not known.
+ *
+ * `isComplete`: no more events are being read.
+ */
+export function findReasonStep(plan: PlanState, steps: readonly StepDetail[], events: readonly PlanEventEntry[], isComplete: boolean): StepDetail | null {
+  const { entry } = plan;
+  const id = reasonStepId(plan, events);
+  const named = steps.find((step) => step.id === id) ?? null;
+  const isNewest = named !== null && (events.at(-1)?.seq ?? 0) >= entry.eventSeq;
+  if (!isAboutStep(entry) || entry.reason === "review" || named?.status === "failed" || isNewest || !isComplete) return named;
+  return steps.findLast(({ status }) => status === "failed") ?? named;
+}
+
 /** The id of that step: the last one that was completed, or that failed. Null if there is none, or if it is not known. */
 export function reasonStepId({ entry }: PlanState, events: readonly PlanEventEntry[]): string | null {
   if (!isAboutStep(entry)) return null;

@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from "vitest";
 
 import { ApiError } from "@khala/client";
 import type { StepDetail } from "@khala/client";
-import { PlanDetails, reasonStepId } from "./plan-details.svelte.ts";
+import { PlanDetails, findReasonStep, reasonStepId } from "./plan-details.svelte.ts";
 import type { CallApi } from "./plan-details.svelte.ts";
 import { planEntry, planState, stepDetail } from "./testing.ts";
 
@@ -78,6 +78,31 @@ it("a pause for a review or a failure is about the last step that ended so", () 
   expect(reasonStepId(planState(planEntry({ status: "stopped", reason: "no_tasks" })), events)).toBeNull();
   expect(reasonStepId(planState(planEntry({ status: "paused", reason: "budget" })), events)).toBeNull();
   expect(reasonStepId(planState(planEntry({ status: "running" })), events)).toBeNull();
+});
+
+describe("the step that a pause is about", () => {
+  const event = (seq: number, type: string, stepId?: string) => ({ planId: "p", seq, type, at: "", data: {}, ...(stepId && { stepId }) });
+  const paused = planState(planEntry({ status: "paused", reason: "step_failed", eventSeq: 4 }));
+  const failed = event(2, "step_failed", "b");
+  const stepsOf = (states: Record<string, StepDetail["status"]>) => Object.entries(states).map(([id, status]) => stepDetail(id, { status }));
+  const find = (...args: Parameters<typeof findReasonStep>) => findReasonStep(...args)?.id ?? null;
+
+  it("is the one that the newest events name, whether or not it is still failed", () => {
+    expect(find(paused, stepsOf({ a: "failed", b: "failed", c: "failed" }), [failed, event(4, "paused")], true)).toBe("b");
+    expect(find(paused, stepsOf({ a: "failed", b: "open" }), [failed, event(4, "step_reopened", "b")], true)).toBe("b");
+  });
+
+  it("is the last failed one if no event names it, or only one of an earlier failure, and nothing more is read", () => {
+    const steps = stepsOf({ a: "failed", b: "completed", c: "failed", d: "open" });
+    expect([find(paused, steps, [event(4, "paused")], true), find(paused, steps, [], true), find(paused, steps, [failed], true)]).toEqual(["c", "c", "c"]);
+    expect([find(paused, steps, [], false), find(paused, stepsOf({ a: "open" }), [], true), find(paused, [], [], true)]).toEqual([null, null, null]);
+  });
+
+  it("is not guessed for other reasons", () => {
+    const steps = stepsOf({ a: "failed" });
+    expect(find(planState(planEntry({ status: "paused", reason: "review" })), steps, [], true)).toBeNull();
+    expect(find(planState(planEntry({ status: "paused", reason: "budget" })), steps, [], true)).toBeNull();
+  });
 });
 
 it("the step of a reason is known once the steps and the newest event were read, or could not be", async () => {

@@ -47,8 +47,12 @@ it("progress counts each step once, the blocked ones too", () => {
   const ended = planEntry({ counts: { completed: 1, open: 1, failed: 1, skipped: 2, cancelled: 1 } });
   expect([otherCountsLabel(ended, { isShort: false }), otherCountsLabel(ended, { isShort: true })]).toEqual(["1 failed · 2 skipped · 1 cancelled", "1 failed"]);
   expect(otherCountsLabel(planEntry({ counts: { completed: 1 } }), { isShort: false })).toBe("");
-  expect(stepRunsLabel(planEntry({ iteration: 1200, maxIterations: 9000 }))).toBe("Step runs: 1,200\u00a0of\u00a09,000");
-  expect(stepRunsLabel(planEntry({ iteration: 0, maxIterations: 9000 }))).toBe("Step runs: 0\u00a0of\u00a09,000");
+});
+
+it("step runs are counted in words from 80 % of their limit on", () => {
+  const label = (iteration: number, maxIterations: number) => stepRunsLabel(planEntry({ iteration, maxIterations }));
+  expect([label(7200, 9000), label(20, 20)]).toEqual(["Step runs: 7,200\u00a0of\u00a09,000", "Step runs: 20\u00a0of\u00a020"]);
+  expect([label(7199, 9000), label(0, 9000), label(0, 0)]).toEqual(["", "", ""]);
 });
 
 it("a plan that ended looks otherwise if it was stopped by somebody, or could not go on", () => {
@@ -75,6 +79,8 @@ describe("what a plan has spent", () => {
 
 it("a running plan without a running step says what comes next", () => {
   expect(betweenLabel(null)).toBe("Starting the next step…");
+  expect(betweenLabel(null, true)).toBe("Waiting to start the next step");
+  expect(betweenLabel({ title: "Build", waitMs: 1000 }, true)).toMatch(/^Retrying “Build”/);
   expect(betweenLabel({ title: "Build", waitMs: 19_500 })).toBe("Retrying “Build” in 20\u00a0s");
   expect(betweenLabel({ title: "word ".repeat(20), waitMs: 1 })).toMatch(/^Retrying “[^”]{40,48}…” in 1\u00a0s$/);
 });

@@ -39,9 +39,9 @@ export function statusLabel({ status, reason, maxIterations }: Pick<PlanEntry, "
   }
 }
 
-/** What a running plan does while no step runs: "Retrying “Build” in 20 s". `retry` is the one for which it waits, null if a step may start. */
-export function betweenLabel(retry: NextRetry | null): string {
-  if (retry === null) return m.starting_the_next_step();
+/** What a running plan does while no step runs: "Retrying “Build” in 20 s". `retry` is the one for which it waits, null if a step may start; `isDelayed`: it starts only after a pause. */
+export function betweenLabel(retry: NextRetry | null, isDelayed = false): string {
+  if (retry === null) return isDelayed ? m.waiting_to_start_the_next_step() : m.starting_the_next_step();
   return m.retrying_step_in({ step: m.quoted({ text: shortened(retry.title) }), time: formatDuration(retry.waitMs + 999) });
 }
 
@@ -124,15 +124,15 @@ export function stepCount({ counts }: Pick<PlanEntry, "counts">): number {
   return open + running + completed + failed + skipped + cancelled + blocked;
 }
 
-/** "Step runs: 3 of 50". Each try of a step is one run. */
-export function stepRunsLabel({ iteration, maxIterations }: Pick<PlanEntry, "iteration" | "maxIterations">): string {
-  return m.step_runs_of({ number: formatNumber(iteration), max: formatNumber(maxIterations) });
-}
-
 /** A part of what a plan has spent. `isNear`: most of its limit is used. */
 export type SpentPart = { readonly text: string; readonly isNear: boolean };
 
 const NEAR_SHARE = 0.8;
+
+/** "Step runs: 42 of 50"; empty while most of the limit is left. Each try of a step is one run. */
+export function stepRunsLabel({ iteration, maxIterations }: Pick<PlanEntry, "iteration" | "maxIterations">): string {
+  return iteration / maxIterations >= NEAR_SHARE ? m.step_runs_of({ number: formatNumber(iteration), max: formatNumber(maxIterations) }) : "";
+}
 
 /** "$0.42 of $5", "8,200 of 9,000 tokens, 91%", "2 min 5 s"; empty if nothing was spent and there is no limit. */
 export function spentParts(spent: PlanSpent, budget: PlanBudget): SpentPart[] {
