@@ -10,7 +10,8 @@ it("webhooks that are well show what waits for them", () => {
 });
 
 it("webhooks that fail or were disabled are named, the failing ones first", () => {
-  expect(webhookTile({ ...HEALTHY, failing: 1, waiting: 3, oldestSeconds: 60 })).toEqual({ label: "Failing webhooks", value: "1", note: "3 deliveries wait", state: "failing", tone: "bad" });
-  expect(webhookTile({ ...HEALTHY, failing: 2, disabled: 1, waiting: 1, oldestSeconds: 60 })).toMatchObject({ value: "2", note: "1 delivery waits · 1 more disabled" });
-  expect(webhookTile({ ...HEALTHY, disabled: 2 })).toEqual({ label: "Disabled webhooks", value: "2", note: "Because they failed", state: "disabled", tone: "warn" });
+  expect(webhookTile({ ...HEALTHY, failing: 1, waiting: 3, oldestSeconds: 60 })).toEqual({ label: "Failing webhooks", value: "1", note: "3 deliveries wait, the oldest for 1 min", state: "failing", tone: "bad" });
+  expect(webhookTile({ ...HEALTHY, failing: 2, disabled: 1, waiting: 1, oldestSeconds: 60 })).toMatchObject({ value: "2", note: "1 delivery has waited for 1 min · 1 more disabled by Khala" });
+  expect(webhookTile({ ...HEALTHY, disabled: 2 })).toEqual({ label: "Webhooks disabled by Khala", value: "2", note: "No delivery waits", state: "disabled", tone: "warn" });
+  expect(webhookTile({ ...HEALTHY, disabled: 1, waiting: 1200, oldestSeconds: 7200 }), "one that is disabled does not hide what waits").toMatchObject({ value: "1", note: "1,200 deliveries wait, the oldest for 2 h" });
 });

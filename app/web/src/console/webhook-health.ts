@@ -13,11 +13,12 @@ export interface WebhookTile {
 }
 
 export function webhookTile({ waiting, oldestSeconds, failing, disabled }: Overview["webhooks"]): WebhookTile {
+  const age = formatDuration(1000 * (oldestSeconds ?? 0));
+  const backlog = waiting === 0 ? "No delivery waits" : waiting === 1 ? `1 delivery has waited for ${age}` : `${formatCount(waiting)} deliveries wait, the oldest for ${age}`;
   if (failing > 0) {
-    const deliveries = `${formatCount(waiting)} ${waiting === 1 ? "delivery waits" : "deliveries wait"}`;
-    return { label: "Failing webhooks", value: formatCount(failing), note: disabled > 0 ? `${deliveries} · ${formatCount(disabled)} more disabled` : deliveries, state: "failing", tone: "bad" };
+    const note = disabled > 0 ? `${backlog} · ${formatCount(disabled)} more disabled by Khala` : backlog;
+    return { label: "Failing webhooks", value: formatCount(failing), note, state: "failing", tone: "bad" };
   }
-  if (disabled > 0) return { label: "Disabled webhooks", value: formatCount(disabled), note: disabled === 1 ? "Because it failed" : "Because they failed", state: "disabled", tone: "warn" };
-  const note = waiting > 0 ? `Waiting, the oldest for ${formatDuration(1000 * (oldestSeconds ?? 0))}` : "None waits";
-  return { label: "Webhook deliveries", value: formatCount(waiting), note, state: "", tone: "none" };
+  if (disabled > 0) return { label: "Webhooks disabled by Khala", value: formatCount(disabled), note: backlog, state: "disabled", tone: "warn" };
+  return { label: "Webhook deliveries", value: formatCount(waiting), note: waiting > 0 ? `Waiting, the oldest for ${age}` : "None waits", state: "", tone: "none" };
 }
