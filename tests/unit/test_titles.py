@@ -16,6 +16,9 @@ from khala.domain import titles
         ("# Trip\tto   Aiur", "Trip to Aiur"),
         ("Fahrt nach Köln", "Fahrt nach Köln"),
         ("Wait...", "Wait..."),
+        ("The method `__init__`", "The method __init__"),
+        ("__init__ fails", "__init__ fails"),
+        ("__\n_Trip to Aiur_", "Trip to Aiur"),
         ("A\x00B", "A B"),
         ("", None),
         ('""\n\n', None),
@@ -46,6 +49,9 @@ def test_the_prompt_is_bounded_however_long_the_conversation_is() -> None:
         ("Read [the docs](https://example.com/a_b) and ![a cat](cat.png)", "Read the docs and a cat"),
         ("See <https://example.com>", "See https://example.com"),
         ("Fix `__init__` and **the `x * y` part**", "Fix __init__ and the x * y part"),
+        ("Why does __init__ fail?", "Why does __init__ fail?"),
+        ("**See __main__.py**, (__dict__) and obj.__class__", "See __main__.py, (__dict__) and obj.__class__"),
+        ("__Use it__ and __this!__", "Use it and this!"),
         ("Why does this fail?\n```python\nprint(1)\n```\nThanks", "Why does this fail? Thanks"),
         ("```sql\nSELECT 1\n```", "SELECT 1"),
         ("```\nSELECT 2", "SELECT 2"),
@@ -63,7 +69,7 @@ def test_the_plain_text_of_markdown_has_no_marks_addresses_and_blocks_of_code(ma
     assert titles.plain_text(markdown) == text
 
 
-@pytest.mark.parametrize("part", ["*a ", "`", "_", "[a](", "> ", "```\n", "**_~~"])
+@pytest.mark.parametrize("part", ["*a ", "`", "_", "[a](", "> ", "```\n", "**_~~", "__a", " __a__"])
 def test_no_title_takes_long(part: str) -> None:
     begin = time.process_time()
     titles.read_answer(part * 20_000)

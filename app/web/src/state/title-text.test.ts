@@ -18,6 +18,9 @@ test.each([
   ["Read [the docs](https://example.com/a_b) and ![a cat](cat.png)", "Read the docs and a cat"],
   ["See <https://example.com>", "See https://example.com"],
   ["Fix `__init__` and **the `x * y` part**", "Fix __init__ and the x * y part"],
+  ["Why does __init__ fail?", "Why does __init__ fail?"],
+  ["**See __main__.py**, (__dict__) and obj.__class__", "See __main__.py, (__dict__) and obj.__class__"],
+  ["__Use it__ and __this!__", "Use it and this!"],
   ["Why does this fail?\n```python\nprint(1)\n```\nThanks", "Why does this fail? Thanks"],
   ["```sql\nSELECT 1\n```", "SELECT 1"],
   ["```\nSELECT 2", "SELECT 2"],
@@ -32,6 +35,6 @@ test.each([
 
 it("no text takes long", () => {
   const begin = performance.now();
-  for (const part of ["*a ", "`", "_", "[a](", "> ", "```\n", "**_~~"]) titleFrom(part.repeat(50_000));
+  for (const part of ["*a ", "`", "_", "[a](", "> ", "```\n", "**_~~", "__a", " __a__"]) titleFrom(part.repeat(50_000));
   expect(performance.now() - begin).toBeLessThan(1000);
 });

@@ -26,11 +26,11 @@ export function plainText(markdown: string): string {
   return oneLine(withoutMarks(blocks).replace(/(`+)([^`]+)\1/g, "$2")) || oneLine(begin);
 }
 
-/** The text without the marks around words. Those in code, and those inside of words, are none. */
+/** The text without the marks around words. Those in code, inside of words, and of names such as `__init__` are none. */
 function withoutMarks(text: string): string {
   let line = text;
   for (let depth = 0; depth < MAX_NESTED_MARKS; depth++)
-    line = line.replace(/`[^`]+`|(^|[^A-Za-z0-9_*~])(\*{1,3}|_{1,3}|~~)(?=[^\s*_~])([^\n]*?[^\s*_~])\2(?![A-Za-z0-9_*~])/gm, (whole: string, before: string | undefined, _marks, words: string) => (before === undefined ? whole : before + words));
+    line = line.replace(/`[^`]+`|(^|[^A-Za-z0-9_*~])(?!__[A-Za-z][A-Za-z0-9_]*__(?![A-Za-z0-9_]))(\*{1,3}|_{1,3}|~~)(?=[^\s*_~])([^\n]*?[^\s*_~])\2(?![A-Za-z0-9_*~])/gm, (whole: string, before: string | undefined, _marks, words: string) => (before === undefined ? whole : before + words));
   return line;
 }
 
