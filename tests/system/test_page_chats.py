@@ -137,6 +137,10 @@ def test_the_search_of_the_list_finds_every_chat_by_its_title(chat: Chat, server
     page.keyboard.press("Enter")
     expect(chats).to_have_count(9)
     expect(chats.last).to_contain_text("Recipe for soup")
+    field.fill("recip")
+    chats.last.click()
+    expect(chats).to_have_count(9)
+    expect(field).to_be_focused()
     field.fill("soup rec")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Recipe for soup")).to_be_visible()
@@ -152,7 +156,12 @@ def test_the_search_of_the_list_finds_chats_that_are_not_loaded(chat: Chat, serv
     expect(page.get_by_text("Showing your 200 most recent chats")).to_be_visible()
     expect(chat.listed("The oldest treasure")).to_have_count(0)
     chat.button("Search").click()
-    page.get_by_role("combobox").fill("treasure")
+    reads: list[str] = []
+    page.on("request", lambda request: reads.append(request.url) if "/api/threads?limit=" in request.url else None)
+    for words in ("number", "", "treasure"):
+        page.get_by_role("combobox").fill(words)
+        expect(page.locator("#palette [role=status]")).not_to_have_text("Searching…")
+    assert len(reads) == 2
     found = page.get_by_role("group", name="Chats").get_by_role("option", name="The oldest treasure")
     expect(found).to_have_count(1)
     found.click()

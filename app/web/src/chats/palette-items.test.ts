@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 
 import type { ChatListItem } from "../state/page-model.ts";
 import { chatTitle } from "./chat-rows.ts";
@@ -25,6 +25,13 @@ describe("chats of the palette", () => {
 
   test("are all that have the words of a query", () => {
     expect(chatsFor(Array.from({ length: 300 }, (_, at) => chat(String(at), "x", at % 2 === 1)), "x")).toHaveLength(300);
+  });
+
+  test("are each compared with the query a few times, however many there are", () => {
+    const normalize = vi.spyOn(String.prototype, "normalize");
+    expect(chatsFor(Array.from({ length: 1000 }, (_, at) => chat(String(at), `${at % 7} trips`)), "trips")).toHaveLength(1000);
+    expect(normalize.mock.calls.length).toBeLessThanOrEqual(4000);
+    normalize.mockRestore();
   });
 
   test("have all words in any order and case, without regard to accents", () => {

@@ -16,6 +16,8 @@ export type PaletteGroup = { id: string; heading: string; items: readonly Palett
 
 /** So many chats are shown at first. */
 export const MAX_CHATS = 6;
+/** So many chats are shown when all of them are asked for. */
+export const MAX_UNFOLDED_CHATS = 500;
 const MAX_AGENTS = 5;
 
 /** Ranks of matches, the best first; those by a text rank behind all labels. */
@@ -33,21 +35,26 @@ export function matchRank(label: string, query: string): number {
 /** The groups that have entries, the one with the best match first; else in their order. */
 export function bestFirst(groups: readonly PaletteGroup[], query: string): PaletteGroup[] {
   const rankOf = ({ items, isFoundByText }: PaletteGroup): number => (isFoundByText ? RANKS.text : Math.min(...items.filter(({ stays }) => !stays).map(({ label }) => matchRank(label, query))));
-  const ranked = groups.filter(({ items }) => items.length > 0).map((group) => ({ group, rank: query.trim() ? rankOf(group) : 0 }));
-  return ranked.toSorted((one, other) => one.rank - other.rank).map(({ group }) => group);
+  const ranks = groups.filter(({ items }) => items.length > 0).map((group) => ({ group, rank: query.trim() ? rankOf(group) : 0 }));
+  return ranks.toSorted((one, other) => one.rank - other.rank).map(({ group }) => group);
 }
 
 /** All chats whose titles have the words of the query, the best match first; without one, those used last. Chats that are not archived come first. */
 export function chatsFor<Chat extends PaletteChat>(chats: readonly Chat[], query: string): Chat[] {
   if (!query.trim()) return chats.filter(({ archived }) => !archived).slice(0, MAX_CHATS);
-  const found = chats.filter((chat) => hasWords(chatTitle(chat), query));
-  return found.toSorted((one, other) => Number(one.archived) - Number(other.archived) || matchRank(chatTitle(one), query) - matchRank(chatTitle(other), query));
+  return ranked(chats, chatTitle, query).toSorted((one, other) => Number(one.archived) - Number(other.archived));
 }
 
 /** The entries whose labels have the words of the query, the best match first; `most` of them. */
 export function itemsFor(items: readonly PaletteItem[], query: string, most = Infinity): PaletteItem[] {
-  const found = items.filter(({ label }) => hasWords(label, query));
-  return found.toSorted((one, other) => matchRank(one.label, query) - matchRank(other.label, query)).slice(0, most);
+  return ranked(items, ({ label }) => label, query).slice(0, most);
+}
+
+/** Those whose labels have the words of the query, the best match first. */
+function ranked<Item>(items: readonly Item[], labelOf: (item: Item) => string, query: string): Item[] {
+  const found = items.map((item) => ({ item, label: labelOf(item) })).filter(({ label }) => hasWords(label, query));
+  const ranks = found.map(({ item, label }) => ({ item, rank: matchRank(label, query) }));
+  return ranks.toSorted((one, other) => one.rank - other.rank).map(({ item }) => item);
 }
 
 /** The agents for a query; none without one, because the list would hide the chats. */
