@@ -66,8 +66,13 @@ function catalogLoader() {
       return `export default ${JSON.stringify(isBuild ? messageNames().map((key) => messages[key]) : messages)};`;
     },
     handleHotUpdate({ file, server }) {
-      if (!LOCALES.some((locale) => messagesPath(locale) === file)) return;
+      const locale = LOCALES.find((each) => messagesPath(each) === file);
+      if (locale === undefined) return;
       declareMessages();
+      for (const { moduleGraph } of Object.values(server.environments)) {
+        const catalog = moduleGraph.getModuleById(`\0virtual:messages/${locale}`);
+        if (catalog) moduleGraph.invalidateModule(catalog);
+      }
       server.ws.send({ type: "full-reload" });
     },
   };
