@@ -37,6 +37,22 @@ describe("The sources of an answer", () => {
     expect(shown([read, found], "See [b](https://example.com/b).").map(([title]) => title)).toEqual(["The title of B", "A"]);
   });
 
+  it("count as linked to only by their whole address", () => {
+    const found = call("search", { output: ["1", "10", "a.csv", "a", ""].map((path) => ({ title: path || "root", url: `https://example.com/${path}` })) });
+    const first = (text: string, count: number) => shown([found], text).slice(0, count).map(([title]) => title);
+    expect(first("See <https://example.com/10>.", 2)).toEqual(["10", "1"]);
+    expect(first("See [it](https://example.com/a.csv).", 3)).toEqual(["a.csv", "1", "10"]);
+    for (const end of ["", ".", "/", "/).", "#part", "?", "。", "**,", " is it"]) expect(first(`It is https://example.com/a${end}`, 2)).toEqual(["a", "1"]);
+    expect(first("https://example.com", 2)).toEqual(["root", "1"]);
+    expect(first("https://example.com.evil.example https://example.com/a?b", 2)).toEqual(["1", "10"]);
+  });
+
+  it("are pages only of tools that read pages", () => {
+    const read = (tool: string) => shown([call(tool, { args: { url: "https://example.com/b" } })]).length > 0;
+    for (const tool of ["fetch", "web_fetch", "fetch_url", "fetchUrl", "read_web_page", "open-page", "browse", "visit_webpage", "firecrawl_scrape", "crawling_exa", "tavily-extract", "extract_content", "mcp__fetch__fetch_html"]) expect(read(tool), tool).toBe(true);
+    for (const tool of ["open_ticket", "extract_table", "read_table", "openapi", "reader_mode", "fetch_webhook", "thread", "write_file"]) expect(read(tool), tool).toBe(false);
+  });
+
   it("are nothing but safe addresses, and come from calls that succeeded", () => {
     const hostile = ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "https://bank.example@evil.example/", "//evil.example", 7, null];
     expect(shown([call("search", { output: hostile.map((url) => ({ title: "T", url })) })])).toEqual([]);

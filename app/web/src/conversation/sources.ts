@@ -14,7 +14,9 @@ const MAX_VALUES = 2_000;
 const MAX_TEXT_CHARACTERS = 100_000;
 const MAX_DEPTH = 8;
 /** Tools whose argument `url` is a page that they read. */
-const READS_PAGE = /(?:^|[_-])(?:fetch|read|open|visit|browse|crawl|scrape|extract)/i;
+const READS_PAGE = /(?:^|_)(?:visit|browse|crawl|crawling|scrape|(?:fetch|read|open|extract)(?=$|_(?:web|webpage|website|urls?|uri|pages?|site|link|html|markdown|content|text|txt|json|article)(?:_|$)))(?:_|$)/i;
+/** What follows an address in a text, unless the address goes on. */
+const ADDRESS_END = /\/?[.,;:!?*_~`'"]*(?:$|[\s<>()[\]{}|"'`#]|[^\x21-\x7e])/y;
 /** The summary of `fetch_url` for content without a title. */
 const SIZE = /^[\d,]+ bytes? of \S+ from /;
 const TITLED = /^Title: *(.{1,200})\n(?:(?!Title:).*\n){0,4}?(?:URL|Link): *(https?:\/\/\S{1,2000})/gim;
@@ -27,8 +29,22 @@ export function sourcesOf(blocks: readonly Block[], text: string): readonly Sour
     for (const found of foundIn(block)) add(sources, found);
   }
   const all = [...sources.values()];
-  const isCited = ({ url }: Source) => text.includes(url.replace(/\/$/, ""));
-  return [...all.filter(isCited), ...all.filter((source) => !isCited(source))];
+  const cited = new Set(all.filter(({ url }) => hasAddress(text, url.replace(/\/$/, ""))));
+  return [...cited, ...all.filter((source) => !cited.has(source))];
+}
+
+/** Whether the text has this address, not only a longer one that begins with it. */
+function hasAddress(text: string, address: string): boolean {
+  for (let at = text.indexOf(address); at !== -1; at = text.indexOf(address, at + 1)) {
+    ADDRESS_END.lastIndex = at + address.length;
+    if (ADDRESS_END.test(text)) return true;
+  }
+  return false;
+}
+
+/** The name of a tool with underscores between its words. */
+function snakeCase(tool: string): string {
+  return tool.replace(/([a-z])(?=[A-Z])/g, "$1_").replaceAll("-", "_");
 }
 
 function add(sources: Map<string, Source>, { url, title }: Found): void {
@@ -49,7 +65,7 @@ function safeAddress(url: string): URL | null {
 
 function foundIn(block: ToolBlock): Found[] {
   const { tool, args, output, blob, summary = "" } = block;
-  const page = READS_PAGE.test(tool) && typeof args?.url === "string" ? args.url : null;
+  const page = READS_PAGE.test(snakeCase(tool)) && typeof args?.url === "string" ? args.url : null;
   if (page !== null) return [{ url: page, title: tool === "fetch_url" && summary !== page && !SIZE.test(summary) ? summary : "" }];
   const result = output ?? previewOf(blob);
   return typeof result === "string" ? inText(result.slice(0, MAX_TEXT_CHARACTERS)) : inValue(result);
