@@ -118,6 +118,12 @@ def test_the_edge_of_a_panel_is_dragged_or_moved_by_keys_and_its_place_is_rememb
     expect(panel).to_have_js_property("offsetWidth", 900 - 22 * 16)
     edge.press("Home")
     expect(panel).to_have_js_property("offsetWidth", 320)
+    expect(edge).to_have_attribute("aria-valuemin", "320")
+    page.evaluate("document.documentElement.dataset.textSize = 'larger'")
+    expect(edge).to_have_attribute("aria-valuemin", "405")
+    expect(edge).to_have_attribute("aria-valuemax", str(900 - 22 * 21))
+    page.evaluate("delete document.documentElement.dataset.textSize")
+    expect(edge).to_have_attribute("aria-valuemin", "320")
     edge.dblclick()
     expect(panel).to_have_js_property("offsetWidth", 405)
     assert chat.overflow() == 0
