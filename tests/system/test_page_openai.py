@@ -60,7 +60,8 @@ def test_a_browser_watches_what_the_openai_client_drives(browser: BrowserContext
         driving.start()
         try:
             chat.listed("/call first__echo").click()
-            expect(chat.page.locator(".group-head").first).to_have_text(re.compile(r"^Echo \(first\), Echo \(second\) [\d.]+\sm?s\s*$"))
+            first = re.compile(r"^Echo \(first\), Echo \(second\) [\d.]+\sm?s\s*$")
+            expect(chat.page.locator(".group-head").first).to_have_text(first)
             assert driving.is_alive(), "the browser saw the first step while the client was waiting for the last"
             go.set()
             expect(chat.answer).to_contain_text("All three rounds are done.")

@@ -100,7 +100,7 @@ def test_an_answer_shows_the_pages_that_it_read_as_sources_also_after_a_reload(c
     expect(links.first).to_have_attribute("href", f"{server.url}/?4")  # the answer links to it
     expect(links.first).to_have_attribute("rel", "noopener noreferrer nofollow")
     expect(links.first).to_contain_text("Khala")
-    sources.get_by_role("button", name="Show all 5 sources").click()
+    sources.get_by_role("button", name="+2 Show all 5 sources").click()
     expect(links).to_have_count(5)
     assert axe_violations(chat) == []
     sources.get_by_role("button", name="Show less").click()
