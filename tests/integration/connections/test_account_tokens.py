@@ -12,7 +12,7 @@ from khala.domain.errors import Unavailable
 from khala.domain.secret_box import SecretBox, SecretError
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
-from khala.tools.mcp.accounts import account_tokens
+from khala.tools.mcp.accounts import account_sessions, account_tokens
 from khala.tools.mcp.accounts.account_transport import AccountTransport
 from khala.tools.mcp.accounts.revocations import TokenRevoker
 from khala.tools.mcp.oauth import AuthorizationError
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def test_two_processes_refresh_a_rotating_token_once(
-    server: InProcessServer, personal: PersonalServer, store: Database
+    server: InProcessServer, personal: PersonalServer, store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issuer = personal.issuer
     async with signed_in(server.url) as alice:
@@ -48,7 +48,9 @@ async def test_two_processes_refresh_a_rotating_token_once(
         await tokens_of(store, personal, await stored_account(store, alice)).current()
         assert issuer.refreshes == before, "a short-lived token is not refreshed for each request"
         issuer.lifetime = 0  # So that a token is refreshed at once.
-        await connect(alice, personal, "carol")
+        with monkeypatch.context() as patch:
+            patch.setattr(account_sessions, "MAX_SESSIONS", 0)  # The server opens no session that refreshes it.
+            await connect(alice, personal, "carol")
         account = await stored_account(store, alice)
         issuer.lifetime, issuer.delay, before = 3600, 0.3, issuer.refreshes
         found = [tokens_of(store, personal, account) for _ in range(4)]
