@@ -9,11 +9,13 @@ import pytest
 import pytest_asyncio
 import websockets
 
+from khala.domain import ids
 from khala.store.operations import retention
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from tests.integration.test_openai_retries import IMAGE
-from tests.support.client import text_of
+from tests.support.account_with_data import account
+from tests.support.client import Thread, text_of
 from tests.support.in_process import InProcessServer
 from tests.support.openai_api import Requester, user
 from tests.support.shared_server import server_fixture
@@ -160,3 +162,37 @@ async def test_invalid_headers_for_ephemeral_threads_are_refused(
     refused = await requester.post({"model": "khala", "messages": user("x")}, **headers)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
     assert await listed(requester) == []
+
+
+async def test_a_temporary_thread_expires_in_a_day_and_is_on_no_list_and_in_no_search(
+    server: InProcessServer, store: Database
+) -> None:
+    async with account(server, "Artanis") as who:
+        thread_id = str(ids.new())
+        body = {"id": thread_id, "temporary": True}
+        created = await who.http.post("/api/threads", json=body)
+        again = await who.http.post("/api/threads", json=body)
+        assert (created.status_code, again.status_code) == (201, 200)
+        assert again.json()["expiresAt"] == created.json()["expiresAt"]
+        thread = Thread(who.http, thread_id, "")
+        assert 86_300 < await seconds_left(store, thread.id) <= 86_400
+        await thread.ended((await thread.send("/echo zerglings"))["runId"])
+        assert [item["id"] for item in (await who.http.get("/api/threads")).json()["items"]] == []
+        search = "/api/search?q=zerglings"
+        async with asyncio.timeout(20):
+            while not (await who.http.get(f"{search}&threadId={thread.id}")).json()["items"]:
+                await asyncio.sleep(0.1)
+        assert (await who.http.get(search)).json()["items"] == []
+
+
+async def test_a_guest_has_temporary_threads_too(server: InProcessServer) -> None:
+    created = (await server.http.post("/api/threads", json={"temporary": True})).raise_for_status().json()
+    key = {"X-Anon-Key": created["anonKey"]}
+    assert (await server.http.get("/api/threads", headers=key)).json()["items"] == []
+    assert (await server.http.get(f"/api/threads/{created['thread']['id']}", headers=key)).status_code == 200
+
+
+async def test_usual_threads_have_no_end(server: InProcessServer) -> None:
+    assert "expiresAt" not in (await server.http.post("/api/threads", json={})).raise_for_status().json()
+    refused = await server.http.post("/api/threads", json={"temporary": "soon"})
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, "temporary")

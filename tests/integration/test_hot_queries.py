@@ -34,7 +34,6 @@ OWNER = "the runs of an owner, who has many threads, are limited; an index begin
 SPACE = "the memories of a space belong to a user and to many threads; an index begins with the space"
 VERSIONS = "an old version of an agent is deleted unless an active run has it; an index has the active runs"
 SEARCHED = "one process prepares messages and memories of all threads for searches"
-LISTED = "a search begins with the threads of the caller's list, which an index of the owner has"
 EVENTS = "an endpoint gets the events of many threads; an index begins with the endpoint"
 EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^WITH active AS MATERIALIZED \( SELECT id, thread_id, position, plan_id, fairness_key": ({"runs"}, QUEUE),
@@ -64,7 +63,6 @@ EXCUSED: dict[str, tuple[set[str], str]] = {
     r"FROM search_queue": ({"search_queue"}, SEARCHED),
     r"FROM passage_queue": ({"passage_queue"}, SEARCHED),
     r"FROM blobs WHERE attached AND signature IS NULL": ({"blobs"}, SEARCHED),
-    r"^WITH readable AS MATERIALIZED \( \( SELECT .* FROM threads": ({"threads"}, LISTED),
     r"^SELECT id FROM threads WHERE id > \$1 AND deleted_at IS NULL ORDER BY id": ({"threads"}, SEARCHED),
     r"^WITH dead AS \( SELECT id FROM processes": ({"presences"}, HOUSEKEEPING),
     r"FROM approvals WHERE state = 'pending' AND expires_at": ({"approvals"}, HOUSEKEEPING),

@@ -93,6 +93,15 @@ async def test_only_the_owner_lets_their_memories_into_a_shared_thread_and_only_
         assert await recalled(thread) == []
 
 
+async def test_a_temporary_thread_knows_nothing_of_the_person_until_they_decide_so(who: Account) -> None:
+    await who.http.post("/api/memories", json={"text": "Tassadar likes green tea"})
+    created = (await who.http.post("/api/threads", json={"temporary": True})).raise_for_status()
+    thread = Thread(who.http, created.json()["thread"]["id"], "")
+    assert await recalled(thread) == []
+    (await who.http.patch(f"/api/threads/{thread.id}/memory", json={"personal": True})).raise_for_status()
+    assert await recalled(thread) == ["Tassadar likes green tea"]
+
+
 async def propose(
     store: Database, who: Account, thread: Thread, text: str, supersedes: uuid.UUID | None = None
 ) -> bool:

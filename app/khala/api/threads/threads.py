@@ -1,5 +1,6 @@
 """Threads over REST: create, list, read, change, reset and delete them, and send messages."""
 
+from datetime import timedelta
 from typing import Annotated
 from uuid import UUID
 
@@ -44,6 +45,8 @@ from khala.store.threads.thread_pages import ThreadFilter
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
 
+TEMPORARY_LIFETIME = timedelta(days=1)
+
 Cursor = Annotated[str | None, QueryParameter(description="The `nextCursor` of the previous page.")]
 Pinned = Annotated[bool | None, QueryParameter(description="Only threads that the caller has pinned, or has not.")]
 Archived = Annotated[bool | None, QueryParameter(description="Only threads that the caller has archived, or has not.")]
@@ -80,7 +83,10 @@ class ThreadController(Controller):
             NewThread | None, BodyKwarg(examples=example("A thread with a title", title="Trip to Aiur"))
         ] = None,
     ) -> Response[CreatedThread]:
-        """Create a thread with a welcome message. A repetition with the same id changes nothing and returns 200."""
+        """Create a thread with a welcome message. A repetition with the same id changes nothing and returns 200.
+
+        With `temporary`, the response says when the thread is deleted (`expiresAt`).
+        """
         data = data or NewThread()
         key = None if caller.user_id else _anon_key(data)
         title = None if data.title is None else check_text(data.title, "title")
@@ -90,8 +96,15 @@ class ThreadController(Controller):
             with_keys(caller, key, None),
             title=title,
             welcome=context.threads.welcome,
+            lifetime=TEMPORARY_LIFETIME if data.temporary else None,
+            recalls=not data.temporary,
         )
-        return Response(CreatedThread(thread=thread, anon_key=key if new else None), status_code=201 if new else 200)
+        expires_at = None
+        if data.temporary:
+            async with context.db.driver() as driver:
+                expires_at = await threads.expiry(driver, thread.id)
+        created = CreatedThread(thread=thread, anon_key=key if new else None, expires_at=expires_at)
+        return Response(created, status_code=201 if new else 200)
 
     @get(
         "/",

@@ -28,18 +28,23 @@ T = TypeVar("T")
 
 
 class NewThread(ApiStruct, frozen=True, kw_only=True):
-    """A thread to create. If the client generates the id and the key, it can safely repeat the request."""
+    """A thread to create. If the client generates the id and the key, it can safely repeat the request.
+
+    A `temporary` thread is on no list, uses and leaves no memories, and is deleted a day after its creation.
+    """
 
     id: UUID | None = None
     anon_key: Annotated[str, Meta(pattern=ANON_KEY)] | None = None
     title: Annotated[str, Meta(max_length=MAX_TITLE_CHARACTERS)] | None = None
+    temporary: bool = False
 
 
 class CreatedThread(ApiStruct, frozen=True, kw_only=True):
-    """The thread, and the key of an anonymous one. The key is returned only once."""
+    """The thread, the key of an anonymous one, and the end of one that expires. The key is returned only once."""
 
     thread: Thread
     anon_key: str | None = None
+    expires_at: Timestamp | None = None
 
 
 class ThreadChanges(ApiStruct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ IS_PRIVATE = """
                        WHERE invitations.thread_id = threads.id AND invitations.declined_at IS NULL)
        AND NOT EXISTS (SELECT FROM share_links
                        WHERE share_links.thread_id = threads.id AND coalesce(expires_at > clock_timestamp(), true))
+       AND NOT EXISTS (SELECT FROM memory_settings WHERE subject_id = threads.id AND NOT recall)
        OR owner_id = $2 AND EXISTS (SELECT FROM memory_settings WHERE subject_id = threads.id AND personal))
     FROM threads WHERE id = $1 AND deleted_at IS NULL
 """
@@ -30,7 +31,8 @@ async def usable(
     """The memories that may be used for this user (None for a guest) in this thread, those to store into first.
 
     Outside of a thread, those of the user. In a thread that only the user can read, also those of the thread. In
-    all other threads, only those of the thread, unless the user owns it and has switched personal memories on there.
+    all other threads, and in temporary ones, only those of the thread, unless the user owns it and has switched
+    personal memories on there.
     """
     if thread_id is None:
         return [] if user_id is None else personal(user_id, agent)

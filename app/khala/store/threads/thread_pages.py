@@ -23,6 +23,7 @@ LISTING = """
 PINNED = "coalesce(mine.pinned, guest.pinned, false)"
 ARCHIVED = "coalesce(mine.archived, guest.archived, false)"
 FOLDER = "CASE WHEN mine.user_id IS NULL THEN guest.folder ELSE mine.folder END"
+IS_LISTED = "NOT EXISTS (SELECT FROM ephemeral_threads WHERE ephemeral_threads.thread_id = threads.id)"
 FITS = f"""
     AND coalesce({PINNED} = $7, true) AND coalesce({ARCHIVED} = $8, true)
     AND coalesce(coalesce({FOLDER}, '') = $9, true)
@@ -34,7 +35,7 @@ def _listed(joined: str = "", fits: str = "") -> str:
     own = f"""
         SELECT threads.created_at, threads.id FROM threads {joined}
         WHERE owner_id = $1 AND deleted_at IS NULL AND (threads.created_at, threads.id) < ($4, $5)
-          AND NOT EXISTS (SELECT FROM ephemeral_threads WHERE ephemeral_threads.thread_id = threads.id) {fits}
+          AND {IS_LISTED} {fits}
         ORDER BY threads.created_at DESC, threads.id DESC LIMIT $6
     """
     by_role = f"""
@@ -46,7 +47,8 @@ def _listed(joined: str = "", fits: str = "") -> str:
     """
     by_key = f"""
         SELECT threads.created_at, threads.id FROM threads {joined}
-        WHERE anon_key_hash = $2 AND deleted_at IS NULL AND (threads.created_at, threads.id) < ($4, $5) {fits}
+        WHERE anon_key_hash = $2 AND deleted_at IS NULL AND (threads.created_at, threads.id) < ($4, $5)
+          AND {IS_LISTED} {fits}
         ORDER BY threads.created_at DESC, threads.id DESC LIMIT $6
     """
     by_link = f"""

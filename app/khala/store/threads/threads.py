@@ -1,7 +1,7 @@
 """Threads: their life cycle, and the row lock that every change in a thread requires."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -31,10 +31,12 @@ from khala.domain.webhooks import WebhookEvent
 from khala.store.accounts import audit
 from khala.store.accounts.account_marks import USER_IS_PRESENT
 from khala.store.budgets import ledger
+from khala.store.memories import memory_settings
 from khala.store.plans import plan_leases
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
     Database,
+    Driver,
     driver_of,
 )
 from khala.store.postgres.notifications import (
@@ -62,6 +64,8 @@ from khala.store.threads import deletion_records, reset_marks, thread_lists
 from khala.store.threads.deletion_records import NO_UNDO
 from khala.store.threads.reset_marks import IS_MESSAGE
 from khala.store.webhooks import outbox
+
+EXPIRY = "SELECT expires_at FROM ephemeral_threads WHERE thread_id = $1"
 
 
 async def lock(connection: AsyncConnection, thread_id: UUID) -> Row[Any]:
@@ -107,13 +111,14 @@ async def create(
     welcome: str,
     lifetime: timedelta | None = None,
     reserved: bool = False,
+    recalls: bool = True,
     client_metadata: Mapping[str, str] | None = None,
 ) -> tuple[Thread, bool]:
     """Create a thread with a welcome message, unless it exists. Returns the thread, and whether it is new.
 
     A user with an account owns the thread. A guest has access to it by the anonymous key. With `lifetime`, the thread
-    expires after that time. Raises `InvalidInput` for a new thread with a reserved id, unless the server has made it
-    for this caller (`reserved`).
+    expires after that time. Unless it `recalls`, its runs use no memories but those of the thread. Raises
+    `InvalidInput` for a new thread with a reserved id, unless the server has made it for this caller (`reserved`).
     """
     ownership = {"anon_key_hash": caller.anon_key_hash} if caller.user_id is None else {"owner_id": caller.user_id}
     async with db.transaction() as connection:
@@ -133,6 +138,8 @@ async def create(
             await _write_welcome(connection, thread_id, welcome)
             await outbox.record_one(await driver_of(connection), "thread.created", thread_id)
             await add_to_list(connection, thread_id, caller, lifetime)
+            if not recalls:
+                await memory_settings.keep_memories_out(await driver_of(connection), thread_id)
         return rows.thread((await lock(connection, thread_id))._mapping), new
 
 
@@ -145,6 +152,12 @@ async def add_to_list(connection: AsyncConnection, thread_id: UUID, caller: Call
         await connection.execute(insert(ephemeral_threads).values(expiry))
     elif caller.user_id is not None:
         await thread_lists.add_entry(await driver_of(connection), thread_id, caller.user_id)
+
+
+async def expiry(driver: Driver, thread_id: UUID) -> datetime | None:
+    """The end of an ephemeral thread; None for others."""
+    expires_at: datetime | None = await driver.fetchval(EXPIRY, thread_id)
+    return expires_at
 
 
 async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller) -> None:

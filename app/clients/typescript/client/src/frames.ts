@@ -860,11 +860,16 @@ export interface RunOptions {
   contextOverflow?: "shorten" | "error";
 }
 
-/** A thread to create. If the client generates the id and the key, it can safely repeat the request. */
+/**
+ * A thread to create. If the client generates the id and the key, it can safely repeat the request.
+ *
+ * A `temporary` thread is on no list, uses and leaves no memories, and is deleted a day after its creation.
+ */
 export interface NewThread {
   id?: string;
   anonKey?: string;
   title?: string;
+  temporary?: boolean;
 }
 
 /** Changes of a thread. Fields that are absent stay as they are. */
@@ -1463,10 +1468,11 @@ export interface Models {
   titles?: boolean;
 }
 
-/** The thread, and the key of an anonymous one. The key is returned only once. */
+/** The thread, the key of an anonymous one, and the end of one that expires. The key is returned only once. */
 export interface CreatedThread {
   thread: Thread;
   anonKey?: string;
+  expiresAt?: string;
 }
 
 /** A call that waits for a decision, and the decision, if there is one. */

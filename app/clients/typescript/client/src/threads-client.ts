@@ -60,15 +60,16 @@ export class ThreadsClient implements Observable<ThreadListView> {
 
   /**
    * Create a thread. With an account it belongs to the account, otherwise the anonymous key opens it. Without any credentials,
-   * the server makes a key for this thread alone: `onKey` gets it, and only this time.
+   * the server makes a key for this thread alone: `onKey` gets it, and only this time. A `temporary` thread is on no list, uses and
+   * leaves no memories, and is deleted a day after its creation.
    */
-  async create({ id = newId(), title, onKey }: Pick<NewThread, "id" | "title"> & { onKey?: (anonKey: string) => void } = {}): Promise<ThreadClient> {
+  async create({ id = newId(), title, temporary = false, onKey }: Pick<NewThread, "id" | "title" | "temporary"> & { onKey?: (anonKey: string) => void } = {}): Promise<ThreadClient> {
     const { anonKey, token } = this.#api.auth.credentials;
-    const body = { id, ...(title !== undefined && { title }), ...(anonKey !== undefined && token === undefined && { anonKey }) };
+    const body = { id, ...(title !== undefined && { title }), ...(temporary && { temporary }), ...(anonKey !== undefined && token === undefined && { anonKey }) };
     // A key that the server made would be lost with its answer, so such a request is not repeated.
     const created = await this.#api.send<CreatedThread>("POST", "/api/threads", { body, isIdempotent: !this.#api.auth.isEmpty });
     if (created.anonKey !== undefined) onKey?.(created.anonKey);
-    if (this.#client === null) this.#add(created.thread);
+    if (this.#client === null && !temporary) this.#add(created.thread);
     return this.#open(id, created.anonKey === undefined ? undefined : new Authenticator({ anonKey: created.anonKey }));
   }
 

@@ -266,18 +266,24 @@ class AsyncThreads:
         self._core = core
 
     async def create(
-        self, *, title: str | None = None, thread_id: Id | None = None, anon_key: str | None = None
+        self,
+        *,
+        title: str | None = None,
+        thread_id: Id | None = None,
+        anon_key: str | None = None,
+        temporary: bool = False,
     ) -> AsyncThread:
         """Create a thread. With a token its account owns it, otherwise a key opens it.
 
         The key is `anon_key`, that of the client, or a new one: the `anon_key` of the result. `thread_id` is the
-        idempotency key, and is made if it is not given.
+        idempotency key, and is made if it is not given. A `temporary` thread is on no list, uses and leaves no
+        memories, and is deleted a day after its creation.
         """
         keys = Keys(anon_key=anon_key)
         if anon_key is None and not self._core.http.token.is_given:
             keys = Keys(anon_key=self._core.http.config.keys.anon_key or secrets.token_urlsafe(32))
         new_id = uuid4() if thread_id is None else as_id(thread_id)
-        given = body(id=new_id, title=title, anon_key=keys.anon_key)
+        given = body(id=new_id, title=title, anon_key=keys.anon_key, temporary=temporary or None)
         created = await self._core.request("POST", "/api/threads", _Created, body=given, keys=keys, idempotent=True)
         return AsyncThread(self._core, created.thread.id, keys)
 
