@@ -68,6 +68,37 @@ def test_chats_are_pinned_filed_archived_deleted_and_restored(chat: Chat, tmp_pa
     assert chat.complaints == []
 
 
+def test_a_temporary_chat_is_on_no_list_survives_a_reload_and_is_deleted_from_its_menu(chat: Chat) -> None:
+    page = chat.page
+    usual = page.url
+    switch = page.get_by_role("button", name="Temporary chat")
+    switch.click()
+    expect(page.get_by_role("heading", name="Temporary chat")).to_be_visible()
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".about")).to_contain_text("is deleted after 24 hours")
+    switch.click()
+    expect(page.get_by_role("heading", name="How can I help?")).to_be_visible()
+    assert page.url == usual
+    switch.click()
+    chat.send("Between us /words=5")
+    chat.wait_for_end()
+    expect(chat.listed("Between us")).to_have_count(0)
+    expect(switch).to_have_count(0)
+    page.reload()
+    expect(chat.answer).to_contain_text("word5")
+    expect(page.locator("header").get_by_text("Temporary chat")).to_be_visible()
+    page.goto(page.url.partition("/t/")[0])
+    expect(chat.answer).to_have_count(0)
+    page.go_back()
+    expect(chat.answer).to_contain_text("word5")
+    page.locator("#chat-menu").click()
+    expect(page.get_by_role("menuitem", name="Move to folder…")).to_have_count(0)
+    page.get_by_role("menuitem", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="How can I help?")).to_be_visible()
+    assert chat.complaints == []
+
+
 def test_the_list_is_hidden_and_shown_by_button_and_key_and_stays_so_after_a_reload(chat: Chat) -> None:
     page = chat.page
     drawer, field = page.locator("#drawer"), page.locator("#text")

@@ -52,7 +52,8 @@ async function archive(chat: ChatListItem, archived: boolean): Promise<void> {
 }
 
 async function remove(chat: ChatListItem): Promise<void> {
-  const { undoSeconds } = await serverFeatures();
+  const isTemporary = page.chat?.id === chat.id && page.chat.isTemporary;
+  const undoSeconds = isTemporary ? 0 : (await serverFeatures()).undoSeconds;
   const question = deletionConfirmation(chat, undoSeconds);
   if (question !== null && !(await page.confirm(question))) return;
   await page.chats.remove(chat.id, undoSeconds);

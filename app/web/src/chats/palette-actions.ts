@@ -13,7 +13,7 @@ import type { PageModel } from "../state/page-model.ts";
 import { openSettings } from "../state/settings-view.svelte.ts";
 import { THEME_LABELS } from "../state/theme-labels.ts";
 import { ENTER, KEYBOARD, PERSON, SUN_AND_MOON } from "../style/dialog-icons.ts";
-import { ARCHIVE, BOOKMARK, CHECKLIST, COMPOSE, FOLDER, MAGNIFIER, PANEL, ROBOT, SHARE, SLIDERS } from "../style/icons.ts";
+import { ARCHIVE, BOOKMARK, CHECKLIST, COMPOSE, FOLDER, HOURGLASS, MAGNIFIER, PANEL, ROBOT, SHARE, SLIDERS } from "../style/icons.ts";
 import { act } from "./chat-actions.ts";
 import { chatMenu, itemOf } from "./chat-menu-state.svelte.ts";
 import { chatActions, type ChatAction } from "./chat-menu.ts";
@@ -32,7 +32,8 @@ export function paletteActions({ isAlone, onlist, onhelp }: PaletteContext): Pal
   const { chat, account } = page;
   const isOwner = chat?.refusal === null && chat.role === "owner" && chat.thread !== null;
   return [
-    { id: "new", label: m.new_chat(), icon: COMPOSE, shortcut: NEW_CHAT_KEYS, run: add },
+    { id: "new", label: m.new_chat(), icon: COMPOSE, shortcut: NEW_CHAT_KEYS, run: () => add() },
+    { id: "temporary", label: m.new_temporary_chat(), icon: HOURGLASS, run: () => add(true) },
     { id: "search", label: m.search_messages(), icon: MAGNIFIER, run: searchMessages },
     { id: "settings", label: m.settings(), icon: SLIDERS, shortcut: SETTINGS_KEYS, run: () => openSettings(page) },
     { id: "gallery", label: m.agents(), icon: ROBOT, run: open("gallery") },
@@ -74,8 +75,8 @@ function ofOpenChat(): PaletteItem[] {
   return actions.map((action: ChatAction) => ({ id: action, label: ACTION_LABELS[action], icon: ACTION_ICONS[action], detail: m.this_chat(), run: () => void act(action, item, false) }));
 }
 
-function add(): void {
-  page.chats.add();
+function add(isTemporary = false): void {
+  page.chats.add(isTemporary);
   void tick().then(focusMessage);
 }
 

@@ -33,6 +33,9 @@ export class ChatList implements ChatListModel {
     this.#context = page;
   }
 
+  /** The new chat from which the person has changed to one of the other kind, and may change back. */
+  #unused: KnownChat | null = null;
+
   readonly #browserChats: readonly KnownChat[] = $derived.by(() => {
     this.#context.keysChanged();
     return this.#keyring.all();
@@ -70,10 +73,13 @@ export class ChatList implements ChatListModel {
     return this.#keyring.findUncreated(userId) ?? this.#keyring.add(userId);
   }
 
-  add(): void {
-    const { chat } = this.#context.page;
+  add(isTemporary = false): void {
+    const { chat, account } = this.#context.page;
     const isUnused = chat !== null && chat.refusal === null && chat.revision !== null && !chat.shared && !chat.hasQuestions;
-    if (!isUnused) this.#context.goTo(this.newOrUncreated());
+    if (isUnused && chat.isTemporary === isTemporary) return;
+    const before = isUnused ? this.#unused : null;
+    this.#unused = isUnused ? chat.known : null;
+    this.#context.goTo(before ?? (isTemporary ? this.#keyring.addTemporary(account.user?.id) : this.newOrUncreated()));
   }
 
   async rename(id: string, title: string): Promise<void> {
@@ -98,7 +104,7 @@ export class ChatList implements ChatListModel {
     const { account, requests: asking, chat } = this.#context.page;
     const known = this.#keyring.known(id);
     const item = this.items.find((one) => one.id === id);
-    const isOwner = item?.role === "owner" && !(chat?.id === id && chat.refusal);
+    const isOwner = (item?.role ?? (chat?.id === id ? chat.role : null)) === "owner" && !(chat?.id === id && chat.refusal);
     const path = isOwner ? `/api/threads/${id}` : `/api/threads/${id}/members/${account.user?.id ?? ""}`;
     const spares = this.#keyring.find(id) ? ["thread_not_found", "forbidden"] : ["thread_not_found"];
     const asks = known.created && (isOwner || this.entries.has(id));

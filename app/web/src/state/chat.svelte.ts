@@ -110,6 +110,10 @@ export class OpenChat implements ChatView {
     return this.knownTitle || (this.refusal ? m.chat_unavailable() : NEW_CHAT);
   }
 
+  get isTemporary(): boolean {
+    return this.known.temporary === true;
+  }
+
   get role(): Role | null {
     if (this.known.key || this.known.ownerId) return "owner";
     return this.roleFromServer ?? this.#context.listEntryOf(this.id)?.role ?? (this.#isOurs ? "owner" : null);

@@ -56,6 +56,28 @@ describe("the chats of a browser", () => {
     expect(keys.all()).toEqual([]);
   });
 
+  it("that are temporary are on no list, are not claimed, and stay known by their id", () => {
+    const keys = ring();
+    const [guests, accounts] = [keys.addTemporary(), keys.addTemporary("user")];
+    keys.markCreated(guests, { thread: {} });
+    expect(keys.markCreated(accounts, { thread: { ownerId: "user" } })).toEqual({ id: accounts.id, title: null, created: true, usedAt: 1003, temporary: true });
+    expect([keys.all(), keys.claimable(), keys.findUncreated()]).toEqual([[], [], null]);
+    expect(keys.find(guests.id)).toMatchObject({ key: guests.key, temporary: true });
+  });
+
+  it("that are temporary are forgotten once the server has deleted them", () => {
+    let now = 0;
+    const texts = storage();
+    const keys = new Keyring(new BrowserStorage(() => texts), () => undefined, () => now);
+    const [usual, early] = [keys.add(), keys.addTemporary()];
+    now = 47 * 3600 * 1000;
+    const late = keys.addTemporary();
+    expect(keys.find(early.id)).not.toBeNull();
+    now = 49 * 3600 * 1000;
+    keys.addTemporary();
+    expect([usual, early, late].map(({ id }) => keys.find(id) !== null)).toEqual([true, false, true]);
+  });
+
   it("that were made while nobody was signed in are opened by the key that the server made", () => {
     const keys = ring();
     const made = keys.markCreated(keys.add("user"), { thread: {}, anonKey: "k" });

@@ -8,6 +8,8 @@ const CHAT_PREFIX = "khala.chat.";
 const IDENTITY_PREFIX = "khala.own.";
 const LAST_CHAT_KEY = "khala.last";
 const MAX_SENT_IDS = 20;
+/** After this time, in ms, the server has deleted a temporary chat. */
+const TEMPORARY_FOR = 2 * 24 * 3600 * 1000;
 
 /** A chat as this browser knows it. `key` is its anonymous key, `shareKey` the key of a share link. Field names are a storage format. */
 export type KnownChat = {
@@ -26,6 +28,8 @@ export type KnownChat = {
   pinned?: boolean;
   archived?: boolean;
   folder?: string | null;
+  /** Whether it is on no list, and the server deletes it after a day. */
+  temporary?: boolean;
 };
 
 /** This browser's identity in a chat: its presence name, the author ids of its messages, and the ids of sent messages not seen yet. */
@@ -61,17 +65,28 @@ export class Keyring {
     return this.find(id) ?? { id, title: null, created: true };
   }
 
-  /** All chats of this browser, most recently used first. */
+  /** All chats of this browser except temporary ones, most recently used first. */
   all(): KnownChat[] {
-    const ids = new Set(this.#storage.names().filter((name) => name.startsWith(CHAT_PREFIX)));
-    const chats = [...ids].map((name) => this.find(name.slice(CHAT_PREFIX.length))).filter((chat) => chat !== null);
+    const chats = this.#stored().filter((chat) => !chat.temporary);
     return chats.sort((one, other) => (other.usedAt ?? 0) - (one.usedAt ?? 0));
+  }
+
+  #stored(): KnownChat[] {
+    const ids = new Set(this.#storage.names().filter((name) => name.startsWith(CHAT_PREFIX)));
+    return [...ids].map((name) => this.find(name.slice(CHAT_PREFIX.length))).filter((chat) => chat !== null);
   }
 
   /** Add a new chat. It is stored before the server creates it, so that a retry uses the same id and key. */
   add(ownerId?: string): KnownChat {
     const whose = ownerId ? { ownerId } : { key: newKey() };
     return this.update({ id: newId(), title: null, created: false, usedAt: this.#now(), ...whose }, {});
+  }
+
+  /** Add a new temporary chat, and forget those that the server has deleted. */
+  addTemporary(ownerId?: string): KnownChat {
+    const now = this.#now();
+    for (const { id, temporary, usedAt = 0 } of this.#stored()) if (temporary && now - usedAt > TEMPORARY_FOR) this.forget(id);
+    return this.update(this.add(ownerId), { temporary: true });
   }
 
   /** A chat of this account, or of this browser, that the server has not created yet. */
@@ -93,6 +108,8 @@ export class Keyring {
   markCreated(chat: KnownChat, made: { thread: { ownerId?: string }; anonKey?: string }): KnownChat {
     const key = made.anonKey ?? chat.key;
     if (!made.thread.ownerId) return this.update(chat, { created: true, ...(key && { key }) }, ["ownerId"]);
+    // The account's list has no temporary chat.
+    if (chat.temporary) return this.update(chat, { created: true }, ["ownerId"]);
     this.removeKeys(chat.id);
     return this.known(chat.id);
   }

@@ -54,6 +54,8 @@ export interface ChatView {
   readonly keys: ThreadKeys;
   readonly thread: Thread | null;
   readonly title: string;
+  /** Whether it is on no list, and the server deletes it after a day. */
+  readonly isTemporary: boolean;
   /** Our role; null while it is unknown. */
   readonly role: Role | null;
   readonly mayWrite: boolean;
@@ -156,7 +158,8 @@ export interface ChatListModel {
   readonly items: readonly ChatListItem[];
   readonly hasMore: boolean;
   readonly anonymousCount: number;
-  add(): void;
+  /** Open a new chat, unless the open one is new and of this kind. */
+  add(isTemporary?: boolean): void;
   rename(id: string, title: string): Promise<void>;
   /** Pin it, archive it or put it into a folder. Returns whether that succeeded. */
   organise(id: string, changes: ChatListing): Promise<boolean>;

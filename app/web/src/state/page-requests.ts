@@ -8,6 +8,11 @@ import type { ThreadKeys } from "./page-model.ts";
 
 type Given = { keys?: ThreadKeys; body?: unknown; spares?: readonly string[] };
 
+/** What creates the chat on the server. */
+export function newThread({ id, key, temporary }: KnownChat): unknown {
+  return { id, ...(key && { anonKey: key }), ...(temporary && { temporary }) };
+}
+
 export class PageRequests {
   readonly #say: (words: string) => void;
 
@@ -47,7 +52,7 @@ export class PageRequests {
   async create(chat: KnownChat, { wanted, waits }: { wanted: () => boolean; waits: (until: number) => void }): Promise<CreatedThread | null> {
     for (let attempt = 0; wanted(); attempt++) {
       try {
-        return await request<CreatedThread>("POST", "/api/threads", { body: { id: chat.id, ...(chat.key && { anonKey: chat.key }) } });
+        return await request<CreatedThread>("POST", "/api/threads", { body: newThread(chat) });
       } catch (error) {
         if (!isRequestError(error)) throw error;
         const { status, retryAfter } = error instanceof ApiError ? error : { status: 503, retryAfter: null };

@@ -240,7 +240,7 @@ class BrowserPage extends PageReports implements PageModel {
 
   #handlePatch(chat: OpenChat, wasOpen: boolean, wasReset: boolean): void {
     if (!wasOpen) {
-      this.keyring.setLast(chat.id);
+      if (!chat.isTemporary) this.keyring.setLast(chat.id);
       void chat.loadRole();
     }
     this.#updateTitle(chat, wasReset);
@@ -272,8 +272,8 @@ class BrowserPage extends PageReports implements PageModel {
     const title = thread?.title ?? (opening ? titleFrom(opening.text) : wasReset ? null : known.title);
     const named = Boolean(thread?.title);
     if (title === known.title && named === Boolean(known.named) && unused === Boolean(known.unused)) return;
-    chat.known = this.keyring.find(chat.id) ? this.keyring.update(known, { title, named, unused }) : { ...known, title, named, unused };
-    const isOurs = this.account.user && opening?.head.authorId === this.account.user.id && !known.key;
+    chat.known = this.keyring.find(chat.id) && !chat.isTemporary ? this.keyring.update(known, { title, named, unused }) : { ...known, title, named, unused };
+    const isOurs = this.account.user && opening?.head.authorId === this.account.user.id && !known.key && !known.temporary;
     if (!named && title && isOurs) void this.#titles.propose(chat.id, title);
   }
 

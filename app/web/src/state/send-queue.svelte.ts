@@ -4,6 +4,7 @@ import { ApiError, IndexedDbStore, MemoryStore, Outbox, OutboxFullError, request
 import type { BlobRef, CreatedThread, NewOutboxEntry, OutboxEntry, SendResult, Store } from "@khala/client";
 import type { MessageHead } from "./message-views.svelte.ts";
 import type { Keyring } from "./keyring.ts";
+import { newThread } from "./page-requests.ts";
 
 export class SendQueue {
   readonly #keyring: Keyring;
@@ -93,7 +94,7 @@ export class SendQueue {
     const { threadId } = entry;
     if (!this.#isOurs(entry)) throw new ApiError(401, { code: "unauthorized", detail: "This was written from an account that’s signed out." });
     const chat = this.#keyring.find(threadId);
-    if (chat && !chat.created) await request<CreatedThread>("POST", "/api/threads", { body: { id: threadId, ...(chat.key && { anonKey: chat.key }) } });
+    if (chat && !chat.created) await request<CreatedThread>("POST", "/api/threads", { body: newThread(chat) });
     return sendMessage(entry);
   }
 }

@@ -7,6 +7,7 @@ export const MENU = "M3 6h14M3 10h14M3 14h9";
 export const PANEL = "M4.5 4h11A1.5 1.5 0 0 1 17 5.5v9a1.5 1.5 0 0 1-1.5 1.5h-11A1.5 1.5 0 0 1 3 14.5v-9A1.5 1.5 0 0 1 4.5 4zM8 4v12";
 export const ARCHIVE = "M3 4.5h14V8H3zM4.5 8v7a1 1 0 0 0 1 1h9a1 1 0 0 0 1-1V8M8 11h4";
 export const COMPOSE = "M16 10.5V15a1 1 0 0 1-1 1H5a1 1 0 0 1-1-1V5a1 1 0 0 1 1-1h4.5M8.5 11.5l.5-2.4 6-6 1.9 1.9-6 6z";
+export const HOURGLASS = "M6 3.5h8M6 16.5h8M7 3.5V6l3 4-3 4v2.5M13 3.5V6l-3 4 3 4v2.5";
 export const MORE = "M4.6 10h.01M10 10h.01M15.4 10h.01";
 export const FOLDER = "M3 6.2V15a1 1 0 0 0 1 1h12a1 1 0 0 0 1-1V7.5a1 1 0 0 0-1-1h-6L8.3 4.5H4a1 1 0 0 0-1 1z";
 export const ROBOT = "M5.5 7h9A1.5 1.5 0 0 1 16 8.5v5a1.5 1.5 0 0 1-1.5 1.5h-9A1.5 1.5 0 0 1 4 13.5v-5A1.5 1.5 0 0 1 5.5 7zM10 7V4M7.8 10.5v1M12.2 10.5v1";
