@@ -12,11 +12,11 @@ import type { Scenario } from "./state.ts";
 const REVISION = 40;
 
 /** Fill the storage, before the page reads it. */
-export function storeScenario({ user, role, known = [], draft, thread }: Scenario): void {
+export function storeScenario({ user, role, isTemporary, known = [], draft, thread }: Scenario): void {
   if (user) localStorage.setItem("khala.user", JSON.stringify(user));
   const isOwn = user === undefined && role === undefined;
-  const own = { id: CHAT_ID, title: thread?.title ?? null, created: true, usedAt: NOW, ...(isOwn ? { key: "key" } : user ? {} : { shareKey: "key" }) };
-  for (const chat of user ? known : [own, ...known]) localStorage.setItem(`khala.chat.${chat.id}`, JSON.stringify(chat));
+  const own = { id: CHAT_ID, title: thread?.title ?? null, created: true, usedAt: NOW, ...(isTemporary && { temporary: true }), ...(isOwn ? { key: "key" } : user ? {} : { shareKey: "key" }) };
+  for (const chat of user && !isTemporary ? known : [own, ...known]) localStorage.setItem(`khala.chat.${chat.id}`, JSON.stringify(chat));
   history.replaceState(null, "", `/t/${CHAT_ID}`);
   if (draft !== undefined) sessionStorage.setItem(`khala.draft.${CHAT_ID}`, draft);
 }

@@ -13,6 +13,7 @@ import type { PageDriver } from "./page-driver.ts";
 export interface Scenario {
   readonly user?: User;
   readonly thread?: Partial<Thread>;
+  readonly isTemporary?: true;
   /** The role in a chat that is not the guest's own. */
   readonly role?: Role;
   readonly messages?: readonly MessageState[];

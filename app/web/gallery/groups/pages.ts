@@ -24,6 +24,8 @@ const CHAT: Scenario = { user: ADA, threads: THREADS, thread: { title: "Leases a
 const states: readonly GalleryState[] = [
   { name: "a new chat", view, height, scenario: { messages: [WELCOME] } },
   { name: "a new chat without a welcome", view, height, scenario: { user: ADA, threads: THREADS.slice(0, 2) } },
+  { name: "a new temporary chat", view, height, scenario: { isTemporary: true, messages: [WELCOME] } },
+  { name: "a temporary chat", view, height, scenario: { ...CHAT, isTemporary: true } },
   { name: "a chat", view, height, scenario: CHAT },
   { name: "the list is hidden", view, height, scenario: CHAT, prepare: () => void (listVisibility.isHidden = true) },
   { name: "an answer with others present", view, height, scenario: { ...CHAT, thread: { title: "A title that is far too long for the header of the page, at least on a small phone" }, messages: [...MESSAGES, question(3, "And a fencing token?", { authorId: ADA.id }), writing(4, "A number that grows")], present: [participant(1, { name: "Grace Hopper", userId: idOf(102), anonymous: false, state: { typing: true } }), participant(2), participant(3, { name: "Alan" })] } },
