@@ -121,7 +121,11 @@ def test_an_answer_that_ended_early_says_why_once_and_offers_the_next_step(chat:
     chat.send("/pace=0 /fail=3 /words=20")
     chat.wait_for_end()
     reason = "The demo model was told to lose the connection."
+    expect(chat.answer.get_by_text("The connection to the model was lost. Try again.")).to_have_count(1)
+    expect(chat.answer.get_by_text(reason)).to_have_count(0)
+    chat.button("Show details").click()
     expect(chat.answer.get_by_text(reason)).to_have_count(1)
+    chat.button("Hide details").click()
     assert chat.text() == words(3).rstrip()
     chat.button("Try again").click()
     expect(chat.page.get_by_text("2/2")).to_be_visible()
@@ -129,7 +133,7 @@ def test_an_answer_that_ended_early_says_why_once_and_offers_the_next_step(chat:
     chat.wait_for_end()
     expect(chat.answer.get_by_role("button", name=re.compile(r"^Try again in \d+ s$"))).to_be_disabled()
     expect(chat.button("Try again")).to_have_count(0)  # the earlier answer keeps its reason only
-    expect(chat.page.get_by_text(reason)).to_have_count(1)
+    expect(chat.page.get_by_text("The connection to the model was lost.")).to_have_count(1)
     chat.page.get_by_role("switch", name="Autopilot").check(force=True)
     chat.button("20 steps").click()
     chat.page.get_by_label("Maximum steps").fill("1")
@@ -143,6 +147,7 @@ def test_an_answer_that_ended_early_says_why_once_and_offers_the_next_step(chat:
     chat.send('/loop /call glob {"pattern":"{round}*"}')
     chat.wait_for_end()
     expect(chat.answer.locator(".ending")).to_contain_text("Reached the step limit")
+    expect(chat.answer.get_by_text("the limit of this run")).to_have_count(0)
     chat.button("Continue").click()
     expect(chat.page.locator(".message.user").last).to_contain_text("Continue")
     assert chat.complaints == []

@@ -315,7 +315,7 @@ def test_the_bar_counts_written_tokens_and_shows_why_a_run_stopped(chat: Chat) -
     expect(chat.run_bar).to_have_count(0)
     expect(chat.answer.locator(".ending")).to_contain_text("Reached the step limit")
     chat.send("/ratelimit=0")
-    expect(chat.answer.locator(".ending")).to_contain_text("rate limited")
+    expect(chat.answer.locator(".ending")).to_contain_text("The model is getting too many requests.")
     assert chat.complaints == []
 
 

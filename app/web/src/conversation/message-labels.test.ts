@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { Block } from "@khala/client";
 import type { BlockView } from "../state/page-model.ts";
-import { deliveryLabel, endingLabel, groupBlocks, peopleFrom, progressLabel, typingLabel, usageLabel } from "./message-labels.ts";
+import { deliveryLabel, endingLabel, groupBlocks, peopleFrom, progressLabel, storedReasonOf, typingLabel, usageLabel } from "./message-labels.ts";
 
 function views(...blocks: Block[]): BlockView[] {
   return blocks.map((block, at) => ({ key: String(at), block }));
@@ -48,6 +48,14 @@ describe("words about messages", () => {
     expect(shown.map((part) => ("tools" in part ? part.tools.length : part.view.block.type))).toEqual(["text", 2, 1, "text", 1]);
   });
 
+  it("know what the server has written about an early end, which the page says in its own words", () => {
+    const usage = { inputTokens: 1, outputTokens: 2 };
+    const notices: Block[] = [{ type: "notice", code: "resumed", message: "It goes on." }, { type: "notice", code: "max_steps", message: "Stopped after 3 steps." }];
+    expect(storedReasonOf({ error: { reason: "Lost." }, finish: { reason: "error", usage }, blocks: views(...notices) })).toBe("Lost.");
+    expect(storedReasonOf({ error: null, finish: { reason: "max_steps", usage }, blocks: views(...notices) })).toBe("Stopped after 3 steps.");
+    expect(storedReasonOf({ error: null, finish: { reason: "stop", usage }, blocks: views(...notices) })).toBeNull();
+    expect(storedReasonOf({ error: null, finish: null, blocks: views(...notices) })).toBeNull();
+  });
 });
 
 describe("words about people", () => {

@@ -20,6 +20,13 @@ export function endingLabel(standing: MessageDisplayStatus, finish: Finish | nul
   return STANDING_LABELS[standing] ?? (finish ? (REASON_LABELS[finish.reason] ?? null) : null);
 }
 
+/** What the server wrote into an answer about why it ended early: in its own words, as a notice, as text, or as both. */
+export function storedReasonOf({ error, finish, blocks }: Pick<MessageView, "error" | "finish" | "blocks">): string | null {
+  if (error) return error.reason;
+  const notice = finish && blocks.findLast(({ block }) => block.type === "notice" && block.code === finish.reason)?.block;
+  return notice?.type === "notice" ? notice.message : null;
+}
+
 /** Whether an answer was continued after its executor was lost. The server has no usage of the call that was lost. */
 export function isResumed(blocks: readonly BlockView[]): boolean {
   return blocks.some(({ block }) => block.type === "notice" && block.code === "resumed");

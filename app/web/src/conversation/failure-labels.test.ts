@@ -1,0 +1,17 @@
+import { expect, test } from "vitest";
+import { failureLabel } from "./failure-labels.ts";
+
+const OWN_WORDS = "Anthropic is overloaded.";
+
+test.each([
+  ["overloaded", "The model is overloaded. Try again in a moment, or choose another model."],
+  ["timeout", "The model took too long to respond. Try again, or choose another model."],
+  ["context_exceeded", "This chat is too long for the model. Start a new chat, or choose a model that reads more."],
+  ["failed", "The agent failed. Try again, or choose another agent."],
+])("an error of the code %s is told in the words of the page", (code, words) => {
+  expect(failureLabel({ code, reason: OWN_WORDS })).toBe(words);
+});
+
+test.each([["toString"], ["a code of an agent"], [undefined]])("an error of the code %s keeps the words of the server", (code) => {
+  expect(failureLabel({ ...(code !== undefined && { code }), reason: OWN_WORDS })).toBe(OWN_WORDS);
+});

@@ -1,0 +1,31 @@
+// What people read about an answer that failed: a sentence by the code of its error. The server's own words are its details.
+
+import type { MessageError } from "../state/page-model.ts";
+import { m } from "../i18n/messages.ts";
+
+const LABELS: Readonly<Record<string, string>> = {
+  rate_limited: m.failure_rate_limited(),
+  overloaded: m.failure_overloaded(),
+  unavailable: m.failure_unavailable(),
+  connection_lost: m.failure_connection_lost(),
+  timeout: m.failure_timeout(),
+  invalid_response: m.failure_invalid_response(),
+  format_mismatch: m.failure_invalid_response(),
+  tool_not_called: m.failure_invalid_response(),
+  no_response: m.failure_no_response(),
+  refused: m.failure_refused(),
+  option_refused: m.failure_option_refused(),
+  context_exceeded: m.failure_context_exceeded(),
+  budget_exhausted: m.reached_the_budget_limit(),
+  agent_not_found: m.failure_agent_not_found(),
+  agent_failed: m.failure_agent(),
+  failed: m.failure_agent(),
+  no_worker: m.failure_no_worker(),
+  interrupted: m.failure_interrupted(),
+  internal: m.unexpected_answer(),
+};
+
+/** The sentence about an error; the server's own words for a code that has none, such as one of an agent in Python. */
+export function failureLabel({ code, reason }: Pick<MessageError, "code" | "reason">): string {
+  return code !== undefined && Object.hasOwn(LABELS, code) ? (LABELS[code] ?? reason) : reason;
+}
