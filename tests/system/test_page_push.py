@@ -124,7 +124,7 @@ def test_a_notification_tells_what_waits_where_the_chat_is_not_shown(chromium: C
         push(message)
         (shown,) = notifications(chat, 1)
         assert shown["path"] == path
-        assert (shown["body"], shown["lang"]) == ("delete_file is waiting for approval.", "en")
+        assert (shown["body"], shown["lang"]) == ("“Delete file” is waiting for approval.", "en")
         chat.page.evaluate(CLOSE_NOTIFICATIONS)
         chat.page.go_back()
         expect(chat.card("delete_file")).to_be_visible()

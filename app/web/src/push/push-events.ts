@@ -2,7 +2,8 @@
 
 import { readTexts } from "../browser/push-texts.ts";
 import { PATH_REQUEST } from "../browser/shown-path.ts";
-import type { PlanPushTexts, PushTexts } from "../browser/push-texts.ts";
+import { wordsOfTool } from "../browser/tool-words.ts";
+import type { PlanPushTexts, PushTexts, ToolPushTexts } from "../browser/push-texts.ts";
 
 /**
  * What the server sends: `waiting` for a run or a plan that waits for a person, `answer` for a long answer that is complete or a
@@ -94,7 +95,16 @@ function bodyOf({ kind, tool, planId, reason }: PushMessage, texts: PushTexts | 
   if (texts === null) return "";
   if (planId !== undefined && texts.plan) return planBody(kind, reason, texts.plan);
   if (kind === "answer") return texts.answer;
-  return tool === undefined ? texts.waiting : texts.waitingTool.replace("{tool}", () => tool);
+  return tool === undefined ? texts.waiting : texts.waitingTool.replace("{tool}", () => toolInSentence(tool, texts.tools));
+}
+
+/** The tool as the page calls it in a sentence. */
+function toolInSentence(name: string, texts: ToolPushTexts | undefined): string {
+  if (texts === undefined) return name;
+  const { builtIn, quoted, ofServer } = texts;
+  const own = Object.hasOwn(builtIn, name) ? builtIn[name] : undefined;
+  const { words, server } = own === undefined ? wordsOfTool(name, Object.values(builtIn)) : { words: own, server: "" };
+  return (server ? ofServer : quoted).replace(/\{(tool|server)\}/g, (_, part) => (part === "tool" ? words : server));
 }
 
 function planBody(kind: PushMessage["kind"], reason: string | undefined, texts: PlanPushTexts): string {

@@ -7,6 +7,7 @@ import { m } from "../i18n/messages.ts";
 import { BrowserStorage } from "../browser/browser-storage.ts";
 import { GUEST } from "../browser/push-account.ts";
 import { storeTexts } from "../browser/push-texts.ts";
+import { builtInTools } from "../tasks/tool-labels.ts";
 import { PushNote } from "./push-note.ts";
 
 /** Whose notifications: `person` is the account's id, or `GUEST`, who has an owner for each chat. */
@@ -90,6 +91,7 @@ async function sendSubscription({ owner }: PushPerson, subscription: PushSubscri
     waiting: m.chat_waits_for_you(),
     waitingTool: m.tool_waits_for_approval({ tool: "{tool}" }),
     answer: m.answer_is_complete(),
+    tools: { builtIn: builtInTools(), quoted: m.tool_quoted({ tool: "{tool}" }), ofServer: m.tool_of_server({ tool: "{tool}", server: "{server}" }) },
     plan: {
       review: m.a_step_is_ready_for_your_review(),
       paused: m.the_plan_is_paused_and_needs_you(),

@@ -57,6 +57,22 @@ describe("a push message", () => {
     ]);
   });
 
+  test("calls a tool as the page does, and by its name with the texts of an older page", async () => {
+    const tools = { builtIn: { delete_file: "Datei löschen" }, quoted: "„{tool}“", ofServer: "„{tool}“ ({server})" };
+    const { scope, shown } = browser([]);
+    await storeTexts({ ...GERMAN, tools });
+    for (const tool of ["delete_file", "mail__send_message", "toString", "datei_löschen"]) await showPush(scope, { ...WAITING, tool });
+    await storeTexts(GERMAN);
+    await showPush(scope, WAITING);
+    expect(shown.map(({ options }) => options.body)).toEqual([
+      "„Datei löschen“ wartet.",
+      "„Send message“ (mail) wartet.",
+      "„ToString“ wartet.",
+      "„datei_löschen“ wartet.",
+      "delete_file wartet.",
+    ]);
+  });
+
   test("says what a plan needs, or how it has ended", async () => {
     const plan = { review: "Prüfen.", paused: "Angehalten.", completed: "Abgeschlossen.", stopped: "Gestoppt." };
     const { scope, shown } = browser([]);

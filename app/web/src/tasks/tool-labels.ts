@@ -1,6 +1,8 @@
 // What the page calls a tool: words instead of the name by which a model calls it.
 
 import { markInvisible } from "@khala/client";
+import { wordsOfTool } from "../browser/tool-words.ts";
+import type { ToolLabel } from "../browser/tool-words.ts";
 import { m } from "../i18n/messages.ts";
 
 /** `subject`: the argument that a call is about. */
@@ -32,27 +34,15 @@ const BUILT_IN: Readonly<Record<string, BuiltIn>> = {
   write_file: { words: () => m.tool_write_file(), subject: "path" },
 };
 
-/** The name of a tool of an MCP server or an app, which has words in it: `server__tool` or `tool`. */
-const WORDS = /^(?:([a-z\d][a-z\d_-]*?)__)?([a-z][a-z\d]*(?:[_-][a-z\d]+)*)$/i;
-
-/** A tool in words, and the server that has it, if it is one of an MCP server. */
-export interface ToolLabel {
-  readonly words: string;
-  readonly server: string;
-}
-
-/**
- * "Read file" for a built-in tool, "Send message" of "mail" for `mail__send_message`. A name that has no words in it stays as it
- * is, and so does one that would read like a built-in tool.
- */
+/** "Read file" for a built-in tool, "Send message" of "mail" for `mail__send_message`. */
 export function toolLabel(name: string): ToolLabel {
   const builtIn = builtInTool(name);
-  if (builtIn) return { words: builtIn.words(), server: "" };
-  const [, server = "", tool] = WORDS.exec(name) ?? [];
-  if (tool === undefined) return { words: markInvisible(name), server: "" };
-  const words = tool.replaceAll(/[_-]/g, " ");
-  const label = words.charAt(0).toUpperCase() + words.slice(1);
-  return { words: server === "" && isBuiltInLabel(label) ? name : label, server };
+  return builtIn ? { words: builtIn.words(), server: "" } : wordsOfTool(name, Object.values(builtInTools()));
+}
+
+/** The built-in tools in words, by their names. */
+export function builtInTools(): Record<string, string> {
+  return Object.fromEntries(Object.entries(BUILT_IN).map(([name, { words }]) => [name, words()]));
 }
 
 /** "Send message", or "Send message (mail)" for a tool of a server. */
@@ -73,11 +63,6 @@ export function subjectOf(name: string, args: Readonly<Record<string, unknown>> 
   const { subject = "" } = builtInTool(name) ?? {};
   const value = Object.hasOwn(args, subject) ? args[subject] : undefined;
   return typeof value === "string" && value !== "" ? value : undefined;
-}
-
-function isBuiltInLabel(label: string): boolean {
-  const folded = label.toLocaleLowerCase();
-  return Object.values(BUILT_IN).some(({ words }) => words().toLocaleLowerCase() === folded);
 }
 
 function builtInTool(name: string): BuiltIn | undefined {
