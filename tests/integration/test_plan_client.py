@@ -93,7 +93,7 @@ async def test_without_a_terminal_each_event_is_a_line_and_completion_is_status_
         *("created", "started", "step_started", "step_completed", "step_started", "step_completed"),
         *("stopping", "stopped"),
     ]
-    assert lines[3].split(maxsplit=2)[2] == "S1       attempt 1: done"
+    assert lines[3].split(maxsplit=2)[2] == "S1       try 1: done"
     assert "stopped   2 of 2 done  Album  (all steps are done)" in lines[-1]
     status, out, _ = await place.khala("status", "--json")
     assert status == 0

@@ -52,7 +52,7 @@ def test_an_approved_call_is_made(chat: Chat) -> None:
     expect(request).to_contain_text('"path": "a.txt"')
     expect(chat.page.get_by_role("status").filter(has_text="“Delete file” needs approval.")).to_have_count(1)
     expect(chat.run_bar).to_contain_text("waiting for approval")
-    expect(chat.run_bar).to_contain_text("Step 2 of 20")
+    expect(chat.run_bar).to_contain_text("Round 2 of 20")
     expect(chat.page).to_have_title(re.compile(r"^\(1\) "))
     waiting.get_by_role("button", name="Delete", exact=True).click()
     expect(waiting.get_by_role("button", name="Delete", exact=True)).to_have_count(0)

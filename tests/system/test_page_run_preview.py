@@ -74,7 +74,7 @@ def test_the_preview_shows_the_servers_choice_and_estimate_and_without_the_serve
     said = preview_after_runs(chat, 2)
     assert (said["agent"], said["abstained"]) == ("poet", False)
     chat.with_autopilot()
-    chat.button("20 steps").click()
+    chat.button("20 rounds").click()
     chat.page.get_by_label("Preview each run before it starts").check()
     chat.page.keyboard.press("Escape")
     warm(chat)

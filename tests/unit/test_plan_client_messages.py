@@ -47,8 +47,8 @@ def test_an_address_without_scheme_or_host_is_wrong_usage(server: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "data", "words"),
     [
-        ("step_unfinished", {"attempt": 2}, "attempt 2: the agent did not report that the step is complete"),
-        ("no_progress", {"attempts": 3}, "3 attempts completed no step"),
+        ("step_unfinished", {"attempt": 2}, "try 2: the agent did not report that the step is complete"),
+        ("no_progress", {"attempts": 3}, "3 tries completed no step"),
         ("iterations_added", {"count": 20}, "20"),
     ],
 )

@@ -113,9 +113,9 @@ def test_the_screen_has_the_control_line_the_fallback_and_the_output() -> None:
     rows = draw(state, ScreenSize(100, 20), NOW).plain.split("\n")
     assert rows == [
         "Album",
-        "running  0 of 2 done  agent second  attempt 1 of 100  $0.0000  0 tokens",
+        "running  0 of 2 done  agent second  tries: 1 of 100  $0.0000  0 tokens",
         "fallback agent second: the primary agent is limited",
-        "▶ S1 Do it  attempt 1 0s",
+        "▶ S1 Do it  try 1 0s",
         "○ S2 Do it",
         "-- S1",
         "first",
@@ -159,7 +159,7 @@ def test_an_ended_step_keeps_no_output() -> None:
 @pytest.mark.parametrize(
     ("kind", "data", "line"),
     [
-        ("step_failed", {"attempt": 2, "error": "a\nb"}, "step_failed        S1       attempt 2: a b"),
+        ("step_failed", {"attempt": 2, "error": "a\nb"}, "step_failed        S1       try 2: a b"),
         ("paused", {"reason": "all_limited"}, "paused             S1       all agents have reached their rate limits"),
         ("agent_switched", {"agent": "b", "reason": "rate limit"}, "agent_switched     S1       agent b: rate limit"),
     ],

@@ -10,12 +10,12 @@ REASONS = {
     "requested": "a person asked for it",
     "review": "the result of a step waits for a review",
     "step_failed": "a step failed",
-    "no_progress": "too many attempts in a row completed no step",
+    "no_progress": "too many tries in a row completed no step",
     "all_limited": "all agents have reached their rate limits",
     "budget": "the budget is used up",
     "access": "the person who started it may no longer write in its thread",
     "completed": "all steps are done",
-    "max_iterations": "it has no iterations left",
+    "max_iterations": "it has no tries left",
     "no_tasks": "no step is left that can run",
     "error": "a step failed",
     "interrupted": "a person stopped it",
@@ -28,7 +28,7 @@ STEP_WIDTH = 8
 
 
 def event_line(event: PlanEventEntry) -> str:
-    """`2026-01-31T12:00:00Z step_completed     US-001   attempt 1: The summary`."""
+    """`2026-01-31T12:00:00Z step_completed     US-001   try 1: The summary`."""
     columns = [f"{event.at:%Y-%m-%dT%H:%M:%SZ}", f"{event.type:<{TYPE_WIDTH}}"]
     columns.append(f"{one_line(event.step_id or '-', 64):<{STEP_WIDTH}}")
     return " ".join((*columns, one_line(_details(event), MAX_FEED_TEXT_CHARACTERS))).rstrip()
@@ -52,11 +52,11 @@ def reason_of(plan: PlanEntry) -> str:
 
 def _details(event: PlanEventEntry) -> str:
     data = event.data
-    words = [f"attempt {data['attempt']}" if "attempt" in data else "", _agent(data), _spent(data)]
+    words = [f"try {data['attempt']}" if "attempt" in data else "", _agent(data), _spent(data)]
     if "count" in data:
         words.append(str(data["count"]))
     if "attempts" in data:
-        words.append(f"{data['attempts']} attempts completed no step")
+        words.append(f"{data['attempts']} tries completed no step")
     if (not_before := data.get("notBefore")) is not None:
         words.append(f"again at {datetime.fromisoformat(not_before):%H:%M:%SZ}")
     words += [f"mode {data['mode']}" if "mode" in data else "", _flags(data)]

@@ -78,7 +78,7 @@ def _control_lines(plan: PlanEntry, columns: int) -> Iterator[Text]:
         Text(progress(plan.counts)),
         *(Text(words, style=MARKS[name][2]) for name, words in problems(plan.counts)),
         Text(one_line(f"agent {plan.agent}", MAX_TITLE_CHARACTERS)),
-        Text(f"attempt {plan.iteration} of {plan.max_iterations}"),
+        Text(f"tries: {plan.iteration} of {plan.max_iterations}"),
         Text(f"${spent.usd:.4f}" + ("" if plan.budget.usd is None else f" of ${plan.budget.usd:.2f}")),
         Text(f"{spent.tokens:,} tokens"),
     ]
@@ -154,11 +154,11 @@ def _step_line(step: StepDetail, size: ScreenSize, now: datetime) -> Text:
 
 
 def _step_details(step: StepDetail, status: str, now: datetime) -> str:
-    """The status in words where the mark does not say all: time, error, summary, the next attempt."""
+    """The status in words where the mark does not say all: time, error, summary, the next try."""
     match status:
         case "running":
             elapsed = "" if step.started_at is None else _duration((now - step.started_at).total_seconds())
-            return f"attempt {step.attempts}  {elapsed}  {step.agent or ''}"
+            return f"try {step.attempts}  {elapsed}  {step.agent or ''}"
         case "completed":
             return step.summary or ""
         case "open" if step.not_before is not None and step.not_before > now:

@@ -23,10 +23,10 @@ test("a run does not wait for an approval whose time has passed", () => {
   expect(statusOf(views(call("blocked")), () => true)).toBe("thinking");
 });
 
-test("the step is told with the most steps where they are known, and not where there is but one round", () => {
+test("the round is told with the most rounds where they are known, and not where there is but one", () => {
   expect(stepOf({ step: null, blocks: [] })).toBe("");
-  expect(stepOf({ step: null, blocks: views(call("running", 3)) })).toBe("Step 3");
-  expect(stepOf({ step: { step: 2, maxSteps: 20 }, blocks: views(call("running", 3)) })).toBe("Step 3 of 20");
+  expect(stepOf({ step: null, blocks: views(call("running", 3)) })).toBe("Round 3");
+  expect(stepOf({ step: { step: 2, maxSteps: 20 }, blocks: views(call("running", 3)) })).toBe("Round 3 of 20");
   expect(stepOf({ step: { step: 1, maxSteps: 1 }, blocks: views(call("running")) })).toBe("");
 });
 

@@ -19,7 +19,7 @@ type Reasons = Partial<Record<Finish["reason"], string>>;
 /** Reasons for a run to end early. */
 export const STOPPED: Reasons = {
   length: m.reached_the_length_limit(),
-  max_steps: m.reached_the_step_limit(),
+  max_steps: m.reached_the_round_limit(),
   no_progress: m.stopped_no_progress(),
   budget: m.reached_the_budget_limit(),
 };
@@ -32,12 +32,12 @@ export function statusOf(blocks: readonly BlockView[], isOverdue: (block: Block)
   return blocks.at(-1)?.block.type === "text" ? "writing" : "thinking";
 }
 
-/** "Step 3 of 20", or "Step 3" if the maximum is unknown; empty before the first step, and if there can be only one. */
+/** "Round 3 of 20", or "Round 3" if the maximum is unknown; empty before the first step, and if there can be only one. */
 export function stepOf(answer: Pick<MessageView, "step" | "blocks">): string {
   const { step: stepPart } = answer;
   const step = stepNumber(answer);
   if (step === 0 || stepPart?.maxSteps === 1) return "";
-  return stepPart ? m.step_step_of_maxsteps({ step, maxSteps: stepPart.maxSteps }) : m.step_step({ step });
+  return stepPart ? m.round_of_max({ round: step, max: stepPart.maxSteps }) : m.round_number({ round: step });
 }
 
 /** The number of the newest step, from 1; 0 before the first one. */

@@ -24,7 +24,7 @@ describe("what a model was told", () => {
   it("shows each section's share of the limit, and skips empty ones", () => {
     expect(totalTokens({ sections })).toBe(400);
     expect(barParts({ sections, limit: 1000 })).toEqual([{ name: "instructions", percent: 10 }, { name: "turns", percent: 30 }]);
-    expect(barLabel({ sections, limit: 1000 })).toBe("Instructions 100, Messages and steps 300, of 1,000\u00a0tokens");
+    expect(barLabel({ sections, limit: 1000 })).toBe("Instructions 100, Messages and rounds 300, of 1,000\u00a0tokens");
   });
 
   it("never draws a bar longer than the whole", () => {

@@ -8,7 +8,7 @@ const SECTIONS: Readonly<Record<ContextSection["name"], string>> = {
   instructions: m.instructions(),
   memories: m.memories(),
   summary: m.summary_of_older_messages(),
-  turns: m.messages_and_steps(),
+  turns: m.messages_and_rounds(),
   files: m.files(),
   tools: m.tools(),
 };
@@ -21,7 +21,7 @@ const TONES = Object.keys(SECTIONS);
 const KINDS: Readonly<Record<string, (inputs: { count: number }) => string>> = {
   message: m.kind_message,
   turn: m.kind_message,
-  step: m.kind_step,
+  step: m.kind_round,
   blob: m.kind_file,
   memory: m.kind_memory,
   tools: m.kind_tool,

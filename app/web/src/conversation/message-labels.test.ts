@@ -15,7 +15,7 @@ describe("words about messages", () => {
   it("say how an answer ended only where that has to be said", () => {
     const usage = { inputTokens: 1, outputTokens: 2 };
     expect(endingLabel("done", { reason: "stop", usage })).toBeNull();
-    expect(endingLabel("done", { reason: "max_steps", usage })).toBe("Reached the step limit");
+    expect(endingLabel("done", { reason: "max_steps", usage })).toBe("Reached the limit of rounds");
     expect(endingLabel("failed", { reason: "error", usage })).toBe("Failed");
     expect(endingLabel("interrupted", null)).toBe("Interrupted. Reconnecting…");
   });
@@ -27,11 +27,11 @@ describe("words about messages", () => {
 
   it("tell how far a run is", () => {
     const round = { step: 3, maxSteps: 20, usage: { inputTokens: 1200, outputTokens: 4 }, costUsd: "0.01" };
-    expect(progressLabel({ step: round, blocks: views(tool(3)) })).toBe("Step 3 of 20 · 1,204\u00a0tokens · $0.01 so far");
-    expect(progressLabel({ step: round, blocks: views(tool(2), tool(3, "blocked")) })).toBe("Step 3 of 20 · waiting for approval · 1,204\u00a0tokens · $0.01 so far");
+    expect(progressLabel({ step: round, blocks: views(tool(3)) })).toBe("Round 3 of 20 · 1,204\u00a0tokens · $0.01 so far");
+    expect(progressLabel({ step: round, blocks: views(tool(2), tool(3, "blocked")) })).toBe("Round 3 of 20 · waiting for approval · 1,204\u00a0tokens · $0.01 so far");
     expect(progressLabel({ step: { step: 1, maxSteps: 1 }, blocks: views(tool(1, "blocked")) })).toBe("Waiting for approval");
     expect(progressLabel({ step: { step: 1, maxSteps: 1 }, blocks: views(tool(1, "blocked")) }, () => true)).toBe("");
-    expect(progressLabel({ step: null, blocks: views(tool(2)) })).toBe("Step 2");
+    expect(progressLabel({ step: null, blocks: views(tool(2)) })).toBe("Round 2");
     expect(progressLabel({ step: null, blocks: views(text) })).toBe("");
   });
 

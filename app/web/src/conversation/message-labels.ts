@@ -39,7 +39,7 @@ export function usageLabel({ model, usage, costUsd, totalMs }: Finish, isPartial
   return joinParts([model, least + tokens, costUsd && least + formatUsd(Number(costUsd)), totalMs !== undefined && formatMilliseconds(totalMs)]);
 }
 
-/** "Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far", or "". */
+/** "Round 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far", or "". */
 export function progressLabel({ step: round, blocks }: Pick<MessageView, "step" | "blocks">, isOverdue: (block: Block) => boolean = () => false): string {
   const waiting = blocks.some(({ block }) => block.type === "tool" && block.state === "blocked" && !isOverdue(block)) && m.waiting_for_approval_inline();
   const label = joinParts([stepOf({ step: round, blocks }), waiting, usageSoFar(round)]);

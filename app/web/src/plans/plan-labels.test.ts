@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { agentLabel, betweenLabel, completedLabel, eventLabel, fallbackLabel, hintLabel, otherCountsLabel, spentParts, statusLabel, stepLabel, stepRunsLabel } from "./plan-labels.ts";
+import { agentLabel, betweenLabel, completedLabel, eventLabel, fallbackLabel, hintLabel, otherCountsLabel, spentParts, statusLabel, stepLabel, triesLabel } from "./plan-labels.ts";
 import { planLook } from "./plan-looks.ts";
 import { planEntry, stepDetail } from "./testing.ts";
 
@@ -12,14 +12,14 @@ describe("the status of a plan", () => {
     ["paused", "requested", "Paused"],
     ["paused", "review", "Paused for your review of “Build”"],
     ["paused", "step_failed", "Paused: “Build” failed"],
-    ["paused", "no_progress", "Paused: the last runs completed no step"],
+    ["paused", "no_progress", "Paused: the last tries completed no step"],
     ["paused", "all_limited", "Paused: every agent has reached its rate limit"],
     ["paused", "budget", "Paused: the budget is used up"],
     ["paused", "access", "Paused: the person who started this plan can no longer write in this chat"],
     ["stopping", "interrupted", "Stopping…"],
     ["stopped", "interrupted", "Stopped"],
     ["stopped", "completed", "Finished"],
-    ["stopped", "max_iterations", "Stopped: reached the limit of 1,200 step runs"],
+    ["stopped", "max_iterations", "Stopped: reached the limit of 1,200 tries"],
     ["stopped", "no_tasks", "Stopped: none of the remaining steps can run"],
     ["stopped", "error", "Stopped: “Build” failed"],
   ] as const)("%s, %s", (status, reason, words) => expect(statusLabel({ status, maxIterations: 1200, ...(reason && { reason }) }, "Build")).toBe(words));
@@ -49,9 +49,9 @@ it("progress counts each step once, the blocked ones too", () => {
   expect(otherCountsLabel(planEntry({ counts: { completed: 1 } }), { isShort: false })).toBe("");
 });
 
-it("step runs are counted in words from 80 % of their limit on", () => {
-  const label = (iteration: number, maxIterations: number) => stepRunsLabel(planEntry({ iteration, maxIterations }));
-  expect([label(7200, 9000), label(20, 20)]).toEqual(["Step runs: 7,200\u00a0of\u00a09,000", "Step runs: 20\u00a0of\u00a020"]);
+it("tries are counted in words from 80 % of their limit on", () => {
+  const label = (iteration: number, maxIterations: number) => triesLabel(planEntry({ iteration, maxIterations }));
+  expect([label(7200, 9000), label(20, 20)]).toEqual(["Tries: 7,200\u00a0of\u00a09,000", "Tries: 20\u00a0of\u00a020"]);
   expect([label(7199, 9000), label(0, 9000), label(0, 0)]).toEqual(["", "", ""]);
 });
 

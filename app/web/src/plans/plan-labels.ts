@@ -16,7 +16,7 @@ const FALLBACK_LABELS: Readonly<Record<string, (inputs: { agent: string }) => st
 const MAX_TITLE_CHARACTERS = 48;
 const PROVIDER_PREFIX = /^command:/;
 const STOP_HINTS: Readonly<Record<string, string>> = {
-  max_iterations: m.to_go_on_continue_in_a_new_plan_runs_from_0(),
+  max_iterations: m.to_go_on_continue_in_a_new_plan_tries_from_0(),
   no_tasks: m.to_go_on_continue_in_a_new_plan_completed(),
   error: m.to_go_on_continue_in_a_new_plan_completed(),
 };
@@ -57,7 +57,7 @@ function pauseLabel(reason: PlanEntry["reason"], step: string | null): string {
     case "step_failed":
       return step === null ? m.paused_a_step_failed() : m.paused_step_failed({ step: shortened(step) });
     case "no_progress":
-      return m.paused_the_last_runs_completed_no_step();
+      return m.paused_the_last_tries_completed_no_step();
     case "all_limited":
       return m.paused_every_agent_has_reached_its_rate();
     case "budget":
@@ -74,7 +74,7 @@ function endLabel(reason: PlanEntry["reason"], maxIterations: number, step: stri
     case "completed":
       return m.finished();
     case "max_iterations":
-      return maxIterations > 0 ? m.stopped_step_run_limit({ count: maxIterations }) : m.stopped_step_run_limit_unknown();
+      return maxIterations > 0 ? m.stopped_try_limit({ count: maxIterations }) : m.stopped_try_limit_unknown();
     case "no_tasks":
       return m.stopped_none_of_the_steps_that_are_left_can();
     case "error":
@@ -129,9 +129,9 @@ export type SpentPart = { readonly text: string; readonly isNear: boolean };
 
 const NEAR_SHARE = 0.8;
 
-/** "Step runs: 42 of 50"; empty while most of the limit is left. Each try of a step is one run. */
-export function stepRunsLabel({ iteration, maxIterations }: Pick<PlanEntry, "iteration" | "maxIterations">): string {
-  return iteration / maxIterations >= NEAR_SHARE ? m.step_runs_of({ number: formatNumber(iteration), max: formatNumber(maxIterations) }) : "";
+/** "Tries: 42 of 50"; empty while most of the limit is left. Each start of a step is one try. */
+export function triesLabel({ iteration, maxIterations }: Pick<PlanEntry, "iteration" | "maxIterations">): string {
+  return iteration / maxIterations >= NEAR_SHARE ? m.tries_of({ number: formatNumber(iteration), max: formatNumber(maxIterations) }) : "";
 }
 
 /** "$0.42 of $5", "8,200 of 9,000 tokens, 91%", "2 min 5 s"; empty if nothing was spent and there is no limit. */
@@ -216,7 +216,7 @@ export function eventLabel({ type, stepId, data }: Pick<PlanEventEntry, "type" |
       return m.the_budget_was_changed();
     case "iterations_added":
     case "iterations_removed":
-      return m.the_limit_of_step_runs_was_changed();
+      return m.the_limit_of_tries_was_changed();
     case "step_started":
       return m.step_started_with_agent({ step, agent });
     case "step_completed":
