@@ -149,7 +149,7 @@ def test_a_plan_made_by_hand_is_edited_executed_step_by_step_and_exported(chat: 
     expect(bar(page)).to_contain_text("Finished")
     expect(bar(page)).to_contain_text("2 of 2 steps")
     expect(page).to_have_title(re.compile(r"^[^(]"))
-    expect(page.locator("#messages .message"), "steps are not in the conversation").to_have_count(1)
+    expect(page.locator("#messages .message"), "steps and the welcome are not in the conversation").to_have_count(0)
 
     panel.get_by_text("Settings and export").click()
     with page.expect_download() as download:

@@ -76,7 +76,7 @@ function callsOf(blocks: readonly { readonly block: Block }[]): ToolBlock[] {
 
 function graphCall(call: ToolBlock, { now, startedAt }: GraphClock): GraphCall {
   const { label, icon } = stateOf(call);
-  const took = call.durationMs ? formatMilliseconds(call.durationMs) : "";
+  const took = formatMilliseconds(call.durationMs ?? 0);
   const status = call.state === "running" ? timeLabel(call, Math.min(now, startedAt(call.toolCallId)), now) : joinParts([label, took]);
   return { id: call.toolCallId, tool: call.tool, state: isDenied(call) ? "denied" : call.state, status, details: [callArgumentsLine(call), outcomeLabel(call)].filter(Boolean), label, icon };
 }

@@ -36,7 +36,7 @@ export function isResumed(blocks: readonly BlockView[]): boolean {
 export function usageLabel({ model, usage, costUsd, totalMs }: Finish, isPartial = false): string {
   const least = isPartial ? "≥ " : "";
   const tokens = m.tokens_in_out({ input: formatNumber(usage.inputTokens), output: formatNumber(usage.outputTokens) });
-  return joinParts([model, least + tokens, costUsd && least + formatUsd(Number(costUsd)), totalMs !== undefined && formatMilliseconds(totalMs)]);
+  return joinParts([model, least + tokens, costUsd && least + formatUsd(Number(costUsd)), formatMilliseconds(totalMs ?? 0)]);
 }
 
 /** "Round 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far", or "". */

@@ -1,6 +1,8 @@
 import { expect, test } from "vitest";
 
+import type { PlanState } from "@khala/client";
 import type { MessageView } from "../state/page-model.ts";
+import { planEntry, planState } from "../plans/testing.ts";
 import { isDefaultWelcome, withoutWelcome } from "./welcome.ts";
 
 const CREATED = "2026-01-02T03:04:05.678Z";
@@ -12,12 +14,13 @@ function message(id: string, head: Partial<MessageView["head"]> = {}): MessageVi
 }
 
 const question = message("q", { role: "user", parentId: "w" });
-const shown = (first: MessageView, hasQuestions = true): string[] => withoutWelcome({ messages: hasQuestions ? [first, question] : [first], thread, hasQuestions }).map(({ id }) => id);
+const shown = (first: MessageView, hasQuestions = true, plans: readonly PlanState[] = []): string[] => withoutWelcome({ messages: hasQuestions ? [first, question] : [first], thread, hasQuestions, plans }).map(({ id }) => id);
 
-test("the welcome is shown until the first question", () => {
+test("the welcome is shown until the first question or plan", () => {
   expect(withoutWelcome(null)).toEqual([]);
   expect(shown(message("w"), false)).toEqual(["w"]);
   expect(shown(message("w"))).toEqual(["q"]);
+  expect(shown(message("w"), false, [planState(planEntry())])).toEqual([]);
 });
 
 test.each([

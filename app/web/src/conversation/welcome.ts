@@ -2,11 +2,12 @@
 
 import type { ChatView, MessageView } from "../state/page-model.ts";
 
-/** The messages to show: once somebody has asked something, those after the welcome. */
-export function withoutWelcome(chat: Pick<ChatView, "messages" | "thread" | "hasQuestions"> | null): readonly MessageView[] {
+/** The messages to show: once somebody has asked something or made a plan, those after the welcome. */
+export function withoutWelcome(chat: Pick<ChatView, "messages" | "thread" | "hasQuestions" | "plans"> | null): readonly MessageView[] {
   const messages = chat?.messages ?? [];
   const [first] = messages;
-  return chat?.hasQuestions && messages.length > 1 && first && isWelcome(first, chat.thread?.createdAt) ? messages.slice(1) : messages;
+  const isBegun = chat !== null && (chat.plans.length > 0 || (chat.hasQuestions && messages.length > 1));
+  return isBegun && first && isWelcome(first, chat.thread?.createdAt) ? messages.slice(1) : messages;
 }
 
 /** Whether the message is as old as its chat, as the welcome is, also after a reset. Those of models, bots and imports came later, or have an author. */

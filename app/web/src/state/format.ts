@@ -34,9 +34,9 @@ export function isolate(text: string): string {
   return isRightToLeft() ? `\u2068${text}\u2069` : text;
 }
 
-/** "840 ms", "1.2 s" */
+/** "1.2 s"; empty for less than a second, which nobody needs to know. */
 export function formatMilliseconds(value: number): string {
-  if (value < 1000) return m.milliseconds({ count: formatNumber(Math.round(value)) });
+  if (value < 1000) return "";
   return m.seconds({ count: formatNumber(value / 1000, { minimumFractionDigits: 1, maximumFractionDigits: 1 }) });
 }
 

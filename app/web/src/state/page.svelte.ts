@@ -18,7 +18,7 @@ import type { KnownChat } from "./keyring.ts";
 import { ChatList } from "./chat-list.svelte.ts";
 import { ConnectionMonitor } from "./connection-monitor.svelte.ts";
 import { DerivedTitles } from "./derived-titles.ts";
-import { titleFrom } from "./title-text.ts";
+import { openingOf, titleFrom } from "./title-text.ts";
 import { guestName } from "./guest-name.svelte.ts";
 import { runOptions } from "./run-options.ts";
 import { SendQueue } from "./send-queue.svelte.ts";
@@ -239,10 +239,8 @@ class BrowserPage extends PageReports implements PageModel {
   }
 
   #handlePatch(chat: OpenChat, wasOpen: boolean, wasReset: boolean): void {
-    if (!wasOpen) {
-      if (!chat.isTemporary) this.keyring.setLast(chat.id);
-      void chat.loadRole();
-    }
+    if (!wasOpen && !chat.isTemporary) this.keyring.setLast(chat.id);
+    if (!wasOpen) void chat.loadRole();
     this.#updateTitle(chat, wasReset);
   }
 
@@ -266,14 +264,15 @@ class BrowserPage extends PageReports implements PageModel {
     chat.refuse(code, refusalMessage(code, message, wasOpen || Boolean(chat.known.shareKey)));
   }
 
-  /** Title an untitled chat by its first question. The title of an account's chat is saved, for its other browsers. */
+  /** Title an untitled chat by its first question, or by the plan with which it began. The title of an account's chat is saved, for its other browsers. */
   #updateTitle(chat: OpenChat, wasReset: boolean): void {
-    const { known, thread, firstQuestion: opening, unused } = chat;
+    const { known, thread, unused } = chat;
+    const opening = chat.hasMore ? null : openingOf(chat.firstQuestion, chat.plans);
     const title = thread?.title ?? (opening ? titleFrom(opening.text) : wasReset ? null : known.title);
     const named = Boolean(thread?.title);
     if (title === known.title && named === Boolean(known.named) && unused === Boolean(known.unused)) return;
     chat.known = this.keyring.find(chat.id) && !chat.isTemporary ? this.keyring.update(known, { title, named, unused }) : { ...known, title, named, unused };
-    const isOurs = this.account.user && opening?.head.authorId === this.account.user.id && !known.key && !known.temporary;
+    const isOurs = this.account.user && (opening?.authorId ?? thread?.ownerId) === this.account.user.id && !known.key && !known.temporary;
     if (!named && title && isOurs) void this.#titles.propose(chat.id, title);
   }
 

@@ -1,6 +1,8 @@
-import { expect, it, test } from "vitest";
+import { describe, expect, it, test } from "vitest";
 
-import { plainText, titleFrom } from "./title-text.ts";
+import type { PlanState } from "@khala/client";
+import type { MessageView } from "./page-model.ts";
+import { openingOf, plainText, titleFrom } from "./title-text.ts";
 
 it("a title is the first words, cut between words", () => {
   expect(titleFrom("  Count\n for   me ")).toBe("Count for me");
@@ -37,4 +39,21 @@ it("no text takes long", () => {
   const begin = performance.now();
   for (const part of ["*a ", "`", "_", "[a](", "> ", "```\n", "**_~~", "__a", " __a__"]) titleFrom(part.repeat(50_000));
   expect(performance.now() - begin).toBeLessThan(1000);
+});
+
+describe("a chat is titled by", () => {
+  const plan = (title: string, createdAt: string): PlanState => ({ id: title, entry: { title, createdAt } as PlanState["entry"], stepsSince: 0, steps: [] });
+  const question = { text: "Why?", head: { createdAt: "2026-02-02T00:00:00Z", authorId: "ada" } as MessageView["head"] };
+
+  it("its first question", () => {
+    expect(openingOf(question, [])).toEqual({ text: "Why?", authorId: "ada" });
+    expect(openingOf(question, [plan("Later", "2026-02-03T00:00:00Z")])).toEqual({ text: "Why?", authorId: "ada" });
+  });
+
+  it("its first plan if it began with that", () => {
+    expect(openingOf(null, [plan("Second", "2026-02-01T00:00:01Z"), plan("First", "2026-02-01T00:00:00Z")])).toEqual({ text: "First" });
+    expect(openingOf(question, [plan("First", "2026-02-01T00:00:00Z")])).toEqual({ text: "First" });
+  });
+
+  it("nothing while it is empty", () => expect(openingOf(null, [])).toBeNull());
 });

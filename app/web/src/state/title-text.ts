@@ -1,10 +1,20 @@
 // Titles that are derived from the text of a message. `app/khala/domain/titles.py` strips Markdown in the same way.
 
+import type { PlanState } from "@khala/client";
+import type { MessageView } from "./page-model.ts";
+
 const MAX_TITLE_CHARACTERS = 48;
 /** So many characters of the text are read. */
 const MAX_READ_CHARACTERS = 1000;
 /** Marks in marks, as in `**_this_**`. */
 const MAX_NESTED_MARKS = 3;
+
+/** What a chat began with, by which it is titled: its first question or its first plan. A plan has no author. */
+export function openingOf(question: Pick<MessageView, "head" | "text"> | null, plans: readonly PlanState[]): { text: string; authorId?: string } | null {
+  const plan = plans.at(-1)?.entry;
+  if (plan && (question === null || plan.createdAt < question.head.createdAt)) return { text: plan.title };
+  return question && { text: question.text, ...(question.head.authorId !== undefined && { authorId: question.head.authorId }) };
+}
 
 /** A title from the first words of a text, without Markdown; null if it has none. */
 export function titleFrom(text: string): string | null {

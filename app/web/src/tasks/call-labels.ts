@@ -114,9 +114,9 @@ export function stepStatus({ denied = 0, expired = 0, ...counts }: StepCounts, a
 /** The label at the right of a card; `startedAt` and `now` in ms of one clock. */
 export function timeLabel(block: ToolBlock, startedAt: number, now: number, isOverdue = false): string {
   const { state, durationMs = 0 } = block;
-  const took = durationMs > 0 ? formatMilliseconds(durationMs) : "";
+  const took = formatMilliseconds(durationMs);
   if (isExpired(block, isOverdue)) return m.state_expired();
-  if (state === "running") return formatDuration(now - startedAt);
+  if (state === "running") return now - startedAt < 1000 ? STATE_LABELS.running : formatDuration(now - startedAt);
   if (state === "completed") return took || STATE_LABELS.completed;
   if (state !== "failed") return STATE_LABELS[state];
   if (isDenied(block)) return m.state_denied();

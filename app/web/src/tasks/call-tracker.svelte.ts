@@ -51,13 +51,14 @@ export class CallTracker {
     return this.#now.tally.hasEnded;
   }
 
-  /** "3 of 4 done, 1 failed · 1.2 s"; only the time if all are done. */
+  /** "3 of 4 done, 1 failed · 1.2 s"; only the time if all are done. Less than a second is not told. */
   get label(): string {
     const { counts, denied, expired, all, hasEnded, longest } = this.#now.tally;
-    if (counts.completed === all && longest > 0) return formatMilliseconds(longest);
+    const took = formatMilliseconds(longest);
+    if (counts.completed === all && took) return took;
     const overdue = [...this.#waiting.values()].filter(isOverdue).length;
     const shown = { ...counts, blocked: counts.blocked - overdue, failed: counts.failed + overdue, denied, expired: expired + overdue };
-    return joinParts([stepStatus(shown, all), hasEnded && longest > 0 && formatMilliseconds(longest)]);
+    return joinParts([stepStatus(shown, all), hasEnded && took]);
   }
 
   /** Whether a call has failed by itself: nobody denied it or let it expire. */
