@@ -232,7 +232,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
 
     field.fill(task)
     field.press("Enter")
-    expect(dialog.locator("dt")).to_have_text(["Steps", "Time", "Tokens", "Cost"])
+    expect(dialog.locator("dt")).to_have_text(["Rounds", "Time", "Tokens", "Cost"])
     expect(dialog.locator("dd").first).to_have_text(re.compile(r"^about \d+, at most 20$"))
     expect(dialog).to_contain_text("Rough estimate")
     expect(dialog.get_by_role("radio")).to_have_count(5)

@@ -25,7 +25,7 @@ test("the server's no is said in words", () => {
 test("who answered is told as far as it is known", () => {
   const approval: Approval = { runId: "r", toolCallId: "a", tool: "t", args: {}, digest: "d", state: "denied", createdAt: "", expiresAt: "" };
   expect(describeDecision({ ...approval, decidedName: "Ada", reason: "it is mine" })).toBe("Denied by Ada: it is mine");
-  expect(describeDecision({ ...approval, state: "approved" })).toBe("Approved.");
+  expect(describeDecision({ ...approval, state: "approved" })).toBe("Allowed.");
   expect(describeDecision({ ...approval, state: "pending" })).toBe("");
   expect(describeDecision({ ...approval, state: "expired" })).toBe("Expired without an answer.");
 });

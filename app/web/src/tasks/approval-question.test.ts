@@ -2,28 +2,28 @@ import { expect, test } from "vitest";
 import { listedArguments, questionAbout } from "./approval-question.ts";
 
 const parts = (tool: string, args: Record<string, unknown>, facts: Parameters<typeof questionAbout>[1] = null) => {
-  const { before, subject, after, action, isDestructive, others } = questionAbout({ tool, args }, facts);
-  return [before + (subject && `[${subject}]`) + after, action, isDestructive, others];
+  const { before, subject, after, isDestructive, others } = questionAbout({ tool, args }, facts);
+  return [before + (subject && `[${subject}]`) + after, isDestructive, others];
 };
 
 test("a known tool asks in a sentence, and only a deletion is destructive", () => {
-  expect(parts("delete_file", { path: "notes/old.md" })).toEqual(["Delete [notes/old.md]?", "Delete", true, {}]);
-  expect(parts("write_file", { path: "a.md", content: "hi" })).toEqual(["Change [a.md]?", "Allow", false, { content: "hi" }]);
-  expect(parts("fetch_url", { url: "https://example.com", format: "raw" })).toEqual(["Open [https://example.com]?", "Allow", false, { format: "raw" }]);
-  expect(parts("run_code", { language: "python", code: "print(1)" })).toEqual(["Run this program?", "Allow", false, { language: "python", code: "print(1)" }]);
+  expect(parts("delete_file", { path: "notes/old.md" })).toEqual(["Delete [notes/old.md]?", true, {}]);
+  expect(parts("write_file", { path: "a.md", content: "hi" })).toEqual(["Change [a.md]?", false, { content: "hi" }]);
+  expect(parts("fetch_url", { url: "https://example.com", format: "raw" })).toEqual(["Open [https://example.com]?", false, { format: "raw" }]);
+  expect(parts("run_code", { language: "python", code: "print(1)" })).toEqual(["Run this program?", false, { language: "python", code: "print(1)" }]);
 });
 
 test("another tool is named by its title and its server, and all its arguments are listed", () => {
-  expect(parts("mail__send", { body: "Hi", to: "ada@example.com" }, { title: "Send message" })).toEqual(["Allow “Send message” (mail)?", "Allow", false, { body: "Hi", to: "ada@example.com" }]);
-  expect(parts("crm__remove", { id: "7", count: 1 }, { destructive: true })).toEqual(["Allow “Remove” (crm)?", "Allow", true, { id: "7", count: 1 }]);
-  expect(parts("todo_list", {})).toEqual(["Allow “List to-dos”?", "Allow", false, {}]);
+  expect(parts("mail__send", { body: "Hi", to: "ada@example.com" }, { title: "Send message" })).toEqual(["Allow “Send message” (mail)?", false, { body: "Hi", to: "ada@example.com" }]);
+  expect(parts("crm__remove", { id: "7", count: 1 }, { destructive: true })).toEqual(["Allow “Remove” (crm)?", true, { id: "7", count: 1 }]);
+  expect(parts("todo_list", {})).toEqual(["Allow “List to-dos”?", false, {}]);
   expect(parts("files__delete_file", { path: "a" })[0]).toBe("Allow “Delete file” (files)?");
   expect([parts("constructor", {})[0], questionAbout({ tool: "delete_file" }, null).plain]).toEqual(["Allow “Constructor”?", "Allow “Delete file”?"]);
 });
 
 test("an argument that the sentence does not show in full is listed as well", () => {
-  for (const path of ["a".repeat(130), "two\nlines", " spaces ", 7, ""]) expect(parts("delete_file", { path })[3]).toEqual({ path });
-  expect(parts("crm__remove", { id: "7", why: { of: "8" } })[3]).toEqual({ id: "7", why: { of: "8" } });
+  for (const path of ["a".repeat(130), "two\nlines", " spaces ", 7, ""]) expect(parts("delete_file", { path })[2]).toEqual({ path });
+  expect(parts("crm__remove", { id: "7", why: { of: "8" } })[2]).toEqual({ id: "7", why: { of: "8" } });
 });
 
 test("nothing that a person would not see is hidden in a sentence or a list", () => {

@@ -32,8 +32,6 @@ export interface ApprovalQuestion {
   readonly subject: string;
   readonly after: string;
   readonly plain: string;
-  /** The button that approves the call. */
-  readonly action: string;
   readonly isDestructive: boolean;
   /** The arguments that the sentence does not have in full. */
   readonly others: Args;
@@ -45,13 +43,13 @@ export function questionAbout({ tool, args = {} }: Pick<ToolBlock, "tool" | "arg
   const value = known?.subject === undefined ? "" : args[known.subject];
   if (known && typeof value === "string" && (value !== "" || known.subject === undefined)) return sentence(known, value, args);
   const before = m.allow_tool({ tool: quotedTool(tool, facts?.title) });
-  return { before, subject: "", after: "", plain: before, action: m.allow(), isDestructive: facts?.destructive === true, others: args };
+  return { before, subject: "", after: "", plain: before, isDestructive: facts?.destructive === true, others: args };
 }
 
 function sentence({ subject: key = "", ask, isDestructive = false }: BuiltIn, value: string, args: Args): ApprovalQuestion {
   const subject = short(value);
   const [before = "", after = ""] = ask(PLACE).split(PLACE);
-  return { before, subject, after, plain: ask(subject), action: isDestructive ? m.delete_action() : m.allow(), isDestructive, others: without(args, key, value) };
+  return { before, subject, after, plain: ask(subject), isDestructive, others: without(args, key, value) };
 }
 
 /** The arguments without one that is shown in full beside them. JSON is shown with all of them. */
