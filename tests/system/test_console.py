@@ -25,7 +25,7 @@ from tests.system.test_page_accessibility import AXE, RULES, STILL
 pytestmark = pytest.mark.timeout(120)
 
 ADMIN, USER = "artanis@example.com", "zeratul@example.com"
-SECRET = "The khaydarin crystal is hidden"
+SECRET, TITLE = "The khaydarin crystal is hidden", "A secret place"
 VIEWS = {
     "": "Overview",
     "runs": "Runs",
@@ -109,10 +109,18 @@ class Console:
         self.button("Sign in").click()
 
     def open(self, view: str, heading: str | None = None) -> None:
-        """Open a view by its address."""
+        """Open a view by its address. Without a heading it is that of one item, which has its id."""
         self.page.goto(f"{self.url}/{view}".removesuffix("/"))
-        expect(self.page.get_by_role("heading", level=1)).to_have_text(heading or view.rpartition("/")[2])
+        if heading is None:
+            expect(self.item_id).to_have_text(view.rpartition("/")[2])
+        else:
+            expect(self.page.get_by_role("heading", level=1)).to_have_text(heading)
         self.wait()
+
+    @property
+    def item_id(self) -> Locator:
+        """The id of the run, thread, account or webhook that is shown."""
+        return self.page.locator(".item-id code")
 
     def wait(self) -> None:
         """Wait until all data of the view have been read."""
@@ -248,8 +256,10 @@ def test_runs_are_found_by_state_and_search_and_one_is_shown_as_a_timeline(conso
     expect(page).to_have_url(re.compile(done))
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name=f"…{done[-8:]}").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(done)
+    expect(console.item_id).to_have_text(done)
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"^Default agent · \d"))
     expect(page.get_by_role("heading", level=1)).to_be_focused()
+    expect(page).to_have_title(re.compile(r"^Default agent · \d.* · Runs · Khala console$"))
     rows = page.locator(".gantt li")
     expect(rows.first).to_contain_text("In the queue")
     expect(rows.filter(has_text="write_file")).to_have_count(1)
@@ -279,8 +289,8 @@ def test_a_running_run_is_canceled_and_retried_and_both_are_audited(console: Con
     console.open(f"runs/{run}")
     console.button("Retry run").click()
     console.confirm("Retry run")
-    expect(console.page.get_by_role("heading", level=1)).not_to_have_text(run)
-    again = console.page.get_by_role("heading", level=1).inner_text()
+    expect(console.item_id).not_to_have_text(run)
+    again = console.item_id.inner_text()
     console.button("End run now").click()
     console.confirm("End run now")
     user.wait_for_run(again, "canceled")
@@ -327,18 +337,23 @@ def test_a_thread_is_read_only_once_it_is_opened_which_is_audited_and_at_any_rev
 ) -> None:
     thread, run = user.send(f"{SECRET} /words=40 /pace=200")
     user.wait_for_run(run, "final")
+    user.http.patch(f"/api/threads/{thread}", json={"title": TITLE}).raise_for_status()
     page = console.page
     console.open("threads", "Threads")
     page.get_by_label("Find a thread").fill(thread)
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name=f"…{thread[-8:]}").click()
     expect(console.button("Open thread")).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Thread of Zeratul · "))
     assert SECRET not in page.content()
+    assert TITLE not in page.content()
     console.button("Open thread").click()
     expect(page.get_by_role("dialog")).to_contain_text("The audit log records")
     console.confirm("Open thread", reason="Ticket 7")
     expect(page.get_by_text(SECRET)).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).to_have_text(TITLE)
     expect(page.get_by_text("word40")).to_be_visible()
+    expect(page.get_by_text("Final", exact=True)).to_have_count(0)
     assert console.axe_violations() == []
     slider = page.get_by_role("slider", name="Revision of the thread")
     slider.focus()
@@ -374,8 +389,8 @@ def test_a_thread_is_forked_at_a_revision_into_one_of_the_operators_own(
     expect(console.page.get_by_text("word20")).to_have_count(0)
     console.page.get_by_role("button", name="Fork at revision").click()
     console.confirm("Fork thread")
-    expect(console.page.get_by_role("heading", level=1)).not_to_have_text(thread)
-    forked = console.page.get_by_role("heading", level=1).inner_text()
+    expect(console.item_id).not_to_have_text(thread)
+    forked = console.item_id.inner_text()
     messages = admin.http.get(f"/api/threads/{forked}").raise_for_status().json()["messages"]
     assert "Where is it?" in json.dumps(messages)
     assert "word20" not in json.dumps(messages), "the thread as it was at the revision"
@@ -474,7 +489,40 @@ def test_a_run_takes_few_lines_on_a_phone(console: Console, user: Account) -> No
     assert box is not None
     assert box["height"] < 100
     entry.get_by_role("link").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(run)
+    expect(console.item_id).to_have_text(run)
+
+
+def test_every_list_takes_few_lines_on_a_phone(console: Console, user: Account) -> None:
+    thread, run = user.send("/words=3")
+    user.wait_for_run(run, "final")
+    page = console.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    lists = {
+        f"threads?q={thread}": ("Threads", "Zeratul"),
+        "accounts?q=Zeratul": ("Accounts", USER),
+        "audit": ("Audit log", ""),
+        "executors": ("Executors", "heartbeat"),
+    }
+    for view, (name, text) in lists.items():
+        console.open(view, "Audit" if view == "audit" else name)
+        entry = page.get_by_role("list", name=name).get_by_role("listitem").first
+        expect(entry).to_be_visible()
+        box = entry.bounding_box()
+        assert box is not None
+        assert box["height"] < 140, view
+        expect(page.get_by_role("table")).to_have_count(0)
+        expect(entry).to_contain_text(text)
+        assert page.evaluate(OVERFLOW) == 0, view
+
+
+def test_the_id_of_a_run_is_copied(console: Console, user: Account) -> None:
+    _, run = user.send("/words=3")
+    user.wait_for_run(run, "final")
+    console.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=console.url)
+    console.open(f"runs/{run}")
+    console.button("Copy id").click()
+    expect(console.page.get_by_text("The id is copied.")).to_be_visible()
+    assert console.page.evaluate("navigator.clipboard.readText()") == run
 
 
 def test_data_that_loads_or_fails_has_its_place(console: Console) -> None:

@@ -4,7 +4,7 @@ import type {
   AccountConnection, Agent, Approval, ClientGrant, CreatedToken, Invitation, Items, Link, Member, Memory, MemoryProposal, MemorySettings, Models, Page, Part, PlanDetail, PlanEventEntry,
   RunContext, SearchHit, Session, SignInMethods, StepDetail, ThreadAccess, ThreadMemorySettings, Token, Tool, ToolRuleList, UsageReceipt, Used, UsedMemory, User, ReadResult,
 } from "@khala/client";
-import type { AccountBudget, AccountDetail, AuditItem, ConsolePage, ConsoleRunHistory, DeliveryItem, Overview, PastThread, RevisionItem, RunChange, RunItem, ScheduleItem, SpendReport, WebhookItem } from "../src/console/types.ts";
+import type { AccountBudget, AccountDetail, AccountItem, AuditItem, ConsolePage, ConsoleRunHistory, DeliveryItem, Overview, PastThread, RevisionItem, RunChange, RunItem, ScheduleItem, SpendReport, ThreadItem, WebhookItem } from "../src/console/types.ts";
 import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
 import type { ServerPreferences } from "../src/conversation/model-list.svelte.ts";
 import type { WorkspacePage } from "../src/panel/workspace-files.ts";
@@ -74,10 +74,13 @@ interface Bodies {
   "GET /api/console/runs?state=error&limit=6": ConsolePage<RunItem>;
   "GET /api/console/runs/*": ConsoleRunHistory;
   "POST /api/console/runs/*/end": RunChange;
+  "GET /api/console/threads": ConsolePage<ThreadItem>;
   "GET /api/console/threads/*/revisions": ConsolePage<RevisionItem>;
   "GET /api/console/threads/*/at": PastThread;
+  "GET /api/console/accounts": ConsolePage<AccountItem>;
   "GET /api/console/accounts/*": AccountDetail;
   "GET /api/console/budgets/*": AccountBudget;
+  "GET /api/console/webhooks": ConsolePage<WebhookItem>;
   "GET /api/console/webhooks/*": WebhookItem;
   "GET /api/console/webhooks/*/deliveries": ConsolePage<DeliveryItem>;
   "GET /api/console/schedules": ConsolePage<ScheduleItem>;

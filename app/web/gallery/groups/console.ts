@@ -3,14 +3,17 @@
 import AccessPage from "../../src/console/AccessPage.svelte";
 import { session } from "../../src/console/session.svelte.ts";
 import ThreadHistory from "../../src/console/parts/ThreadHistory.svelte";
+import Accounts from "../../src/console/views/Accounts.svelte";
 import AccountDetail from "../../src/console/views/AccountDetail.svelte";
 import Audit from "../../src/console/views/Audit.svelte";
 import RunDetail from "../../src/console/views/RunDetail.svelte";
 import Runs from "../../src/console/views/Runs.svelte";
 import Overview from "../../src/console/views/Overview.svelte";
 import Schedules from "../../src/console/views/Schedules.svelte";
+import Threads from "../../src/console/views/Threads.svelte";
 import WebhookDetail from "../../src/console/views/WebhookDetail.svelte";
-import { ACCOUNT, ACTIVE, BUDGET, DELIVERIES, FAILED, GRANT, HISTORY, listOf, NO_SPEND, OVERVIEW, PAST, PAST_MESSAGES, REVISIONS, RUNS, SPEND, WEBHOOK } from "../fixtures/console.ts";
+import Webhooks from "../../src/console/views/Webhooks.svelte";
+import { ACCOUNT, ACTIVE, AUDIT, BUDGET, DELIVERIES, FAILED, GRANT, HISTORY, listOf, NO_SPEND, OVERVIEW, PAST, PAST_MESSAGES, REVISIONS, RUNS, SCHEDULES, SPEND, THREADS, WEBHOOK } from "../fixtures/console.ts";
 import { RUN_ID } from "../fixtures/ids.ts";
 import { ADA } from "../fixtures/people.ts";
 import { PENDING, Refusal, type Responses } from "../responses.ts";
@@ -51,7 +54,12 @@ const states: readonly GalleryState[] = [
   { ...state("a run that cannot be ended", component(RunDetail, { id: RUN_ID }), { ...ONE_RUN, "POST /api/console/runs/*/end": new Refusal(409, "conflict", "The run has ended already.") }), height: 420, act: endRun },
   state("an account that has used up its budget", component(AccountDetail, { id: ACCOUNT.id }), { "GET /api/console/accounts/*": ACCOUNT, "GET /api/console/budgets/*": BUDGET }),
   state("a webhook that fails", component(WebhookDetail, { id: WEBHOOK.id }), { "GET /api/console/webhooks/*": WEBHOOK, "GET /api/console/webhooks/*/deliveries": listOf(DELIVERIES) }),
-  state("the past of a thread", component(ThreadHistory, { thread: PAST, grant: GRANT }), { "GET /api/console/threads/*/revisions": listOf(REVISIONS), "GET /api/console/threads/*/at": PAST_MESSAGES }),
+  state("the past of a thread", component(ThreadHistory, { thread: PAST, grant: GRANT, ontitle: () => undefined }), { "GET /api/console/threads/*/revisions": listOf(REVISIONS), "GET /api/console/threads/*/at": PAST_MESSAGES }),
+  state("threads", component(Threads, {}), { "GET /api/console/threads": listOf(THREADS) }),
+  state("accounts", component(Accounts, {}), { "GET /api/console/accounts": listOf([ACCOUNT, { ...ACCOUNT, id: PAST.id, name: null, blockedAt: PAST.createdAt, admin: false, plan: null }]) }),
+  state("schedules", component(Schedules, {}), { "GET /api/console/schedules": listOf(SCHEDULES) }),
+  state("webhooks", component(Webhooks, {}), { "GET /api/console/webhooks": listOf([WEBHOOK]) }),
+  state("the audit log", component(Audit, {}), { "GET /api/console/audit": listOf(AUDIT) }),
   state("an empty list", component(Schedules, {}), { "GET /api/console/schedules": listOf([]) }),
   state("a list that cannot be loaded", component(Audit, {}), { "GET /api/console/audit": new Refusal(500, "internal", "The server made a mistake.") }),
   { name: "signing in", view: access, height: 420, prepare: () => void Object.assign(session, { state: "signed-out", methods: { registration: true, oidc: { name: "Example ID" }, publicThreads: true, undoSeconds: 10 } }) },

@@ -12,6 +12,7 @@ const UNITS = [
 const INTEGER = new Intl.NumberFormat("en-US");
 const COMPACT = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
 const TIME = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const MINUTE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 
 /** What is shown where there is no value. */
@@ -44,6 +45,11 @@ function pair(ms: number, large: number, largeUnit: string, small: number, small
 /** "24 Nov 2026, 14:05:09" in the time zone of the browser. */
 export function formatTime(time: string): string {
   return TIME.format(new Date(time));
+}
+
+/** "24 Nov 2026, 14:05", for names. */
+export function formatMinute(time: string): string {
+  return MINUTE.format(new Date(time));
 }
 
 /** "24 Nov" of an ISO date. */

@@ -1,10 +1,11 @@
-// What the item of the open view is called; its id until that is known.
+// What the item of the open view is called.
 
 class ItemName {
   #named: { readonly id: string; readonly name: string } | null = $state.raw(null);
 
-  of(id: string): string {
-    return this.#named?.id === id ? this.#named.name : id;
+  /** null until the name is known. */
+  of(id: string): string | null {
+    return this.#named?.id === id ? this.#named.name : null;
   }
 
   set(id: string, name: string): void {
