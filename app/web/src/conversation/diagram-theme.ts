@@ -2,11 +2,11 @@
 
 /** The diagram's ground is that of code blocks (`--code`). */
 const LIGHT = {
-  ground: "#f4f5f8", raised: "#ffffff", tint: "#e4e8fb", text: "#1a1d24", soft: "#5b6270", line: "#d5d9e2", edge: "#7d8492", accent: "#3f51d1", onTone: "#ffffff",
+  ground: "#f5f6f9", raised: "#ffffff", tint: "#e4e8fb", text: "#1a1d24", soft: "#5b6270", line: "#d5d9e2", edge: "#7d8492", accent: "#3f51d1", onTone: "#ffffff",
   note: "#fdf0c8", noteEdge: "#b98a1f", bad: "#b3261e",
 };
 const DARK: typeof LIGHT = {
-  ground: "#0d0f13", raised: "#1c2027", tint: "#283152", text: "#e7e9ee", soft: "#a0a7b4", line: "#333945", edge: "#757c8a", accent: "#8fa2ff", onTone: "#10131c",
+  ground: "#181b21", raised: "#1e2229", tint: "#283152", text: "#e7e9ee", soft: "#a0a7b4", line: "#333945", edge: "#757c8a", accent: "#8fa2ff", onTone: "#10131c",
   note: "#3b321a", noteEdge: "#a98736", bad: "#ff8a80",
 };
 /** Colours that tell things apart: 4.5:1 against `onTone` and the ground. */
