@@ -32,7 +32,7 @@ def test_a_tool_that_is_allowed_in_the_chat_is_not_asked_for_again_until_that_is
     assert "Deleted a.txt." in chat.stored_text()
     allowed = chat.open_chat_settings().locator("#allowed")
     expect(allowed).to_contain_text("delete_file")
-    allowed.get_by_role("button", name="Revoke delete_file").click()
+    allowed.get_by_role("button", name="Revoke Delete file").click()
     expect(allowed).to_contain_text("No tools yet.")
     chat.page.keyboard.press("Escape")
     chat.answer.get_by_role("button", name="Good answer").click()

@@ -116,6 +116,15 @@ const states: readonly GalleryState[] = [
   { name: "agents", view, height: 1000, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: (page) => ((page.preferences.agent = "researcher"), open("gallery")(page)) },
   { name: "agents of a guest", view, height: 900, scenario: { responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery") },
   { name: "agents are loading", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/agents": PENDING } }, prepare: open("gallery") },
+  {
+    name: "the tools of a new agent", view, height: 1200, prepare: open("gallery"),
+    scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] }, "GET /api/tools": { items: ["read_file", "grep", "fetch_url", "mail__send_message", "a_tool_with_a_very_long_name_of_many_words"].map((name) => ({ name, description: "", parameters: {}, permissions: [], timeout: 20, cost: "free", idempotent: true, source: "builtin", action: "allow" })) } } },
+    act: async (driver) => {
+      await driver.press(".find .small");
+      await driver.press("fieldset label:nth-of-type(2) input");
+      await driver.press(".tools li:nth-child(2) input");
+    },
+  },
   { name: "a new agent", view, height: 1000, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery"), act: (driver) => driver.press(".find .small") },
 ];
 

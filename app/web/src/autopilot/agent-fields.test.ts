@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { Agent } from "@khala/client";
-import { EMPTY_FIELDS, NAME_PATTERN, changesOf, fieldsOf, isCommand, isOwn, missingTools, nameFrom, newAgentOf, searchAgents, toolsLabel } from "./agent-fields.ts";
+import { EMPTY_FIELDS, NAME_PATTERN, changesOf, fieldsOf, isCommand, isOwn, missingTools, nameFrom, newAgentOf, searchAgents, splitTools, toolsLabel } from "./agent-fields.ts";
 
 const POET: Agent = {
   name: "poet", title: "Poet", description: "Writes poems.", instructions: "Answer in rhyme.", tools: ["grep", "todo_*"], model: "openai:small",
@@ -52,7 +52,12 @@ test("own agents come before built-in ones", () => {
 });
 
 test("tools are named, or all, or none", () => {
-  expect([toolsLabel(["*"]), toolsLabel([]), toolsLabel(["grep", "glob"])]).toEqual(["All tools", "No tools", "grep · glob"]);
+  expect([toolsLabel(["*"]), toolsLabel([]), toolsLabel(["grep", "glob"])]).toEqual(["All tools", "No tools", "Search in files · Find files"]);
+});
+
+test("the tools that are listed are told from other names and patterns", () => {
+  expect(splitTools("grep, todo_*  mail__send grep", ["glob", "grep"])).toEqual({ chosen: ["grep"], others: "todo_* mail__send" });
+  expect(splitTools("grep todo_*", [])).toEqual({ chosen: [], others: "grep todo_*" });
 });
 
 test("only its owner may change an agent: nobody a built-in one, and a guest none", () => {

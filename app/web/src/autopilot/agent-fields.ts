@@ -3,6 +3,7 @@
 import type { Agent, AgentChanges, NewAgent } from "@khala/client";
 import { m } from "../i18n/messages.ts";
 import { joinParts } from "../state/format.ts";
+import { patternName } from "../tasks/tool-patterns.ts";
 
 export const MAX_NAME_CHARACTERS = 63;
 /** As the server has it: `AgentName` in `app/khala/domain/agents.py`. */
@@ -83,14 +84,20 @@ export function missingTools(tools: readonly string[], available: readonly strin
   return tools.filter((tool) => !tool.includes("*") && !available.includes(tool));
 }
 
-/** "All tools", "No tools", "grep · todo_*" */
+/** "All tools", "No tools", "Search in files · Tools that begin with todo_" */
 export function toolsLabel(tools: readonly string[]): string {
   if (tools.includes("*")) return m.all_tools();
-  return tools.length === 0 ? m.no_tools() : joinParts(tools);
+  return tools.length === 0 ? m.no_tools() : joinParts(tools.map(patternName));
 }
 
 function fold(text: string): string {
   return text.normalize("NFKC").toLowerCase();
+}
+
+/** The names in `text` that are among `listed`, and the other words of it: names and patterns. */
+export function splitTools(text: string, listed: readonly string[]): { chosen: readonly string[]; others: string } {
+  const words = splitWords(text);
+  return { chosen: words.filter((word) => listed.includes(word)), others: words.filter((word) => !listed.includes(word)).join(" ") };
 }
 
 function splitWords(text: string): string[] {
