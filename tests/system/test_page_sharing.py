@@ -233,6 +233,14 @@ def test_links_are_offered_only_where_they_work_and_copying_one_visibly_opens_th
     expect(dialog.get_by_label("Only members")).to_be_checked()
     expect(dialog.get_by_label("Only members")).to_have_accessible_description(re.compile("^Only you and people"))
     expect(dialog.get_by_role("region", name="Links")).to_have_count(0)
+    people = dialog.locator("#share-members").get_by_role("listitem")
+    expect(people).to_have_count(1)
+    expect(people).to_contain_text("You")
+    expect(people).to_contain_text("Owner")
+    invite = dialog.get_by_role("button", name="Invite", exact=True)
+    expect(invite).to_be_disabled()
+    dialog.get_by_label("Invite by email address").fill(BOB)
+    expect(invite).to_be_enabled()
     expect(dialog.get_by_text("Copying a link lets anyone who has it view this chat.")).to_be_visible()
     dialog.get_by_role("button", name="Copy link").click()
     expect(dialog.get_by_label("Anyone with a link")).to_be_checked()
@@ -244,6 +252,30 @@ def test_links_are_offered_only_where_they_work_and_copying_one_visibly_opens_th
     links.get_by_role("button", name="Copy link").click()
     expect(links.get_by_role("listitem")).to_have_count(1)
     assert chat.complaints == []
+
+
+def test_a_link_that_another_tab_has_revoked_is_not_copied(browser: BrowserContext, chat: Chat) -> None:
+    chat.send("Plans /words=5")
+    chat.wait_for_end()
+    chat.button("Share").click()
+    dialog = chat.page.get_by_role("dialog", name="Share chat")
+    dialog.get_by_role("button", name="Copy link").click()
+    shown = dialog.get_by_label("Copy it now")
+    expect(shown).to_have_value(re.compile("#share="))
+    revoked = shown.input_value()
+    elsewhere = Chat(browser, chat.url)
+    elsewhere.button("Share").click()
+    elsewhere.page.get_by_label("Only members").click()
+    elsewhere.button("Revoke links").click()
+    expect(dialog.get_by_label("Only members")).to_be_checked()
+    expect(shown).to_have_count(0)
+    elsewhere.page.get_by_label("Anyone with a link").check()
+    expect(dialog.get_by_label("Anyone with a link")).to_be_checked()
+    expect(shown).to_have_count(0)
+    dialog.get_by_role("button", name="Copy link").click()
+    expect(shown).to_have_value(re.compile("#share="))
+    assert shown.input_value() != revoked
+    assert chat.complaints == elsewhere.complaints == []
 
 
 def test_people_in_a_chat_see_who_is_present_and_who_is_typing(browser: BrowserContext, chat: Chat) -> None:
