@@ -2,6 +2,7 @@
 
 import { formatDuration, formatNumber, formatPercent, formatUnits, formatUsd, joinParts } from "../state/format.ts";
 import type { PlanBudget, PlanEntry, PlanEventEntry, PlanSpent, StepDetail } from "@khala/client";
+import { NEAR_SHARE } from "./plan-looks.ts";
 import type { NextRetry } from "./step-order.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -45,9 +46,9 @@ export function betweenLabel(retry: NextRetry | null, isDelayed = false): string
   return m.retrying_step_in({ step: m.quoted({ text: shortened(retry.title) }), time: formatDuration(retry.waitMs + 999) });
 }
 
-/** A title as far as there is room for it in a status. */
-function shortened(title: string): string {
-  return title.length <= MAX_TITLE_CHARACTERS ? title : `${title.slice(0, MAX_TITLE_CHARACTERS - 1).trimEnd()}…`;
+/** A text as far as there is room for it in a status. */
+export function shortened(text: string, maxCharacters = MAX_TITLE_CHARACTERS): string {
+  return text.length <= maxCharacters ? text : `${text.slice(0, maxCharacters - 1).trimEnd()}…`;
 }
 
 function pauseLabel(reason: PlanEntry["reason"], step: string | null): string {
@@ -126,8 +127,6 @@ export function stepCount({ counts }: Pick<PlanEntry, "counts">): number {
 
 /** A part of what a plan has spent. `isNear`: most of its limit is used. */
 export type SpentPart = { readonly text: string; readonly isNear: boolean };
-
-const NEAR_SHARE = 0.8;
 
 /** "Tries: 42 of 50"; empty while most of the limit is left. Each start of a step is one try. */
 export function triesLabel({ iteration, maxIterations }: Pick<PlanEntry, "iteration" | "maxIterations">): string {

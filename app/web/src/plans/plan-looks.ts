@@ -2,6 +2,9 @@
 
 import type { PlanEntry } from "@khala/client";
 
+/** A share of a limit that deserves attention. */
+export const NEAR_SHARE = 0.8;
+
 /** Paths of the icons of steps, in a box of 20 by 20. */
 export const STEP_ICONS = {
   open: "",
