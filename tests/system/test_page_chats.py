@@ -43,6 +43,7 @@ def test_chats_are_pinned_filed_archived_deleted_and_restored(chat: Chat, tmp_pa
     chat.act_on("Recipe for soup", "Archive")
     expect(chat.listed("Recipe for soup")).to_have_count(0)
     page.get_by_role("button", name="Archived (1)").click()
+    expect(page.get_by_role("heading", name="Archived", exact=True)).to_be_visible()
     expect(chat.listed("Recipe for soup")).to_be_visible()
     page.get_by_role("button", name="Back to all chats").click()
     with page.expect_download() as download:
@@ -219,6 +220,27 @@ def test_the_palette_names_what_it_does_to_the_list_also_when_a_panel_takes_its_
     page.get_by_role("option", name="Show chat list").click()
     expect(drawer).to_be_visible()
     expect(panel).to_be_hidden()
+    assert chat.complaints == []
+
+
+def test_on_a_phone_the_sheet_with_the_list_closes_after_an_action_of_the_palette_except_one_that_needs_it(
+    chat: Chat,
+) -> None:
+    page = chat.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    chat.send("Recipe for soup /words=5")
+    chat.wait_for_end()
+    sheet = page.locator("#drawer.open")
+    page.locator("#menu").click()
+    expect(sheet).to_be_visible()
+    for words, action in (("dark", "Theme: Dark"), ("archived", "Archived")):
+        page.locator("#find").click() if sheet.is_visible() else page.keyboard.press("Control+k")
+        page.get_by_role("combobox").fill(words)
+        page.get_by_role("option", name=action, exact=True).click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(sheet).to_have_count(1 if action == "Archived" else 0)
+    expect(page.get_by_role("heading", name="Archived", exact=True)).to_be_visible()
+    expect(page.get_by_text("No archived chats")).to_be_visible()
     assert chat.complaints == []
 
 

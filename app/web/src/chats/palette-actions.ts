@@ -23,8 +23,8 @@ import { HELP_KEYS, LIST_KEYS, NEW_CHAT_KEYS, SETTINGS_KEYS } from "./shortcut-k
 import { searchState } from "./search-state.svelte.ts";
 import { m } from "../i18n/messages.ts";
 
-/** What the palette needs of the page: whether a wide window shows the chat without the list, and what shows the list and the shortcuts. */
-export type PaletteContext = { isAlone: boolean; onlist: () => void; onhelp: () => void };
+/** What the palette needs of the page: whether a wide window shows the chat without the list, and what shows or hides the list, closes it where it is a sheet, and shows the shortcuts. */
+export type PaletteContext = { isAlone: boolean; onlist: () => void; onleave: () => void; onhelp: () => void };
 
 /** All actions that are possible now: those of the page, then those of the open chat. */
 export function paletteActions({ isAlone, onlist, onhelp }: PaletteContext): PaletteItem[] {
@@ -43,16 +43,27 @@ export function paletteActions({ isAlone, onlist, onhelp }: PaletteContext): Pal
     ...(isOwner ? [{ id: "share", label: m.share_chat(), icon: SHARE, run: open("share") }] : []),
     account.user === null ? { id: "signin", label: m.sign_in(), icon: ENTER, run: open("signin") } : { id: "account", label: m.your_account(), icon: PERSON, run: () => openSettings(page, "account") },
     { id: "help", label: m.keyboard_shortcuts(), icon: KEYBOARD, ...(helpShortcut.isOn && { shortcut: HELP_KEYS }), run: onhelp },
-    { id: "archived", label: m.archived(), icon: ARCHIVE, run: () => void (chatMenu.showsArchived = true) },
+    { id: "archived", label: m.archived(), icon: ARCHIVE, run: () => showArchive(isAlone, onlist) },
     ...ofList(isAlone, onlist),
     ...themes(),
     ...ofOpenChat(),
   ];
 }
 
-/** In a narrow window the list is a sheet over the chat, so there is nothing to hide. */
+/** The archived chats are in the list, which is shown for them. */
+function showArchive(isAlone: boolean, onlist: () => void): void {
+  chatMenu.showsArchived = true;
+  if (isAlone || isSheet()) onlist();
+}
+
+/** Whether the list is a sheet over the chat, which is closed once something of the palette is chosen. */
+function isSheet(): boolean {
+  return matchMedia("(max-width: 859px)").matches;
+}
+
+/** A sheet over the chat is opened by its button alone. */
 function ofList(isAlone: boolean, onlist: () => void): PaletteItem[] {
-  if (matchMedia("(max-width: 859px)").matches) return [];
+  if (isSheet()) return [];
   return [{ id: "list", label: isAlone ? m.show_chat_list() : m.hide_chat_list(), icon: PANEL, shortcut: LIST_KEYS, run: onlist }];
 }
 
