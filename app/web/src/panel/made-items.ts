@@ -15,13 +15,17 @@ export type ItemSource =
 
 export type ItemVersion = { readonly messageId: string; readonly source: ItemSource };
 
-/** One thing with all its versions, oldest first. `isDeleted`: a tool deleted the file afterwards. */
-export type MadeItem = { readonly key: string; readonly name: string; readonly kind: ItemKind; readonly language: string; readonly isFile: boolean; isDeleted: boolean; readonly versions: ItemVersion[] };
+/** One thing with all its versions, oldest first. `title`: what its content is called, such as a plan, where its name does not say it. `isDeleted`: a tool deleted the file afterwards. */
+export type MadeItem = { readonly key: string; readonly name: string; title: string | null; readonly kind: ItemKind; readonly language: string; readonly isFile: boolean; isDeleted: boolean; readonly versions: ItemVersion[] };
 
-type Found = { name: string; isFile: boolean; key: string; kind: ItemKind; language: string; source: ItemSource };
+type Found = { name: string; title?: string | null; isFile: boolean; key: string; kind: ItemKind; language: string; source: ItemSource };
 type Answer = Pick<MessageView, "id" | "head" | "blocks">;
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})(.*)$/;
+/** As the server reads plans: `prd.json`, or a name that ends with it. */
+const PLAN_FILE = /(?:^|[./])prd\.json$/i;
+const PLAN_NAME = /"(?:name|project)"\s*:\s*"([^"\\\n]+)"/;
+const MAX_TITLE_CHARACTERS = 200;
 const MAX_ITEMS = 500;
 /** Unnamed code is worth a panel from this many lines on. */
 const MIN_CODE_LINES = 20;
@@ -47,10 +51,11 @@ export function itemsOf(answer: Answer, items: readonly MadeItem[]): readonly Ma
 }
 
 function add(items: Map<string, MadeItem>, messageId: string, { source, ...found }: Found): void {
-  const item = items.get(found.key) ?? { ...found, isDeleted: false, versions: [] };
+  const item = items.get(found.key) ?? { ...found, title: null, isDeleted: false, versions: [] };
   if (!items.has(found.key) && items.size >= MAX_ITEMS) return;
   items.set(found.key, item);
   item.isDeleted = false;
+  item.title = found.title ?? item.title;
   item.versions.push({ messageId, source });
 }
 
@@ -76,15 +81,24 @@ function applyTool(items: Map<string, MadeItem>, messageId: string, { tool, stat
   if (path === null) return;
   const key = `file ${path}`;
   const file = { key, name: path, isFile: true, kind: kindOfLanguage(languageOfName(path)), language: languageOfName(path) };
+  const titled = { ...file, title: planTitle(path, args?.content, argsBlob) };
   const before = items.get(key)?.versions.at(-1)?.source;
-  if (tool === "write_file" && argsBlob) add(items, messageId, { ...file, source: { type: "arguments", blob: argsBlob } });
-  else if (tool === "write_file" && typeof args?.content === "string") add(items, messageId, { ...file, source: { type: "text", text: args.content } });
+  if (tool === "write_file" && argsBlob) add(items, messageId, { ...titled, source: { type: "arguments", blob: argsBlob } });
+  else if (tool === "write_file" && typeof args?.content === "string") add(items, messageId, { ...titled, source: { type: "text", text: args.content } });
   else if (tool === "edit_file" && before && typeof args?.old === "string" && typeof args.new === "string") {
     add(items, messageId, { ...file, source: { type: "change", before, old: args.old, fresh: args.new, all: args.all === true } });
   } else if (tool === "delete_file") {
     const item = items.get(key);
     if (item) item.isDeleted = true;
   }
+}
+
+/** The name of the plan in a `prd.json`; null for other files, and if it has none. Of long arguments, their preview is read. */
+function planTitle(path: string, content: unknown, argsBlob: BlobRef | undefined): string | null {
+  if (!PLAN_FILE.test(path)) return null;
+  const text = typeof content === "string" ? content : (argsBlob?.preview ?? "").replaceAll('\\"', '"');
+  const found = PLAN_NAME.exec(text)?.[1];
+  return found?.trim().slice(0, MAX_TITLE_CHARACTERS) || null;
 }
 
 /** The path in the preview of long arguments, which begins with it or has it before the content. */

@@ -40,6 +40,16 @@ test("long arguments are read from their blob", async () => {
   await expect(textOf(source, () => Promise.resolve("{}"))).rejects.toThrow(SyntaxError);
 });
 
+test("a plan is called by its name, and other files by theirs", () => {
+  const write = (path: string, content: string) => call("write_file", { path, content });
+  const plan = '{\n  "name": "Build the shop",\n  "userStories": []\n}';
+  const items = madeItems([answer("1", write("prd.json", plan), write("data/shop.PRD.json", '{"project":"Shop"}'), write("package.json", plan), write("other/prd.json", "[]"))]);
+  expect(items.map(({ title }) => title)).toEqual(["Build the shop", "Shop", null, null]);
+  const long = { type: "tool", toolCallId: "a", tool: "write_file", state: "completed", argsBlob: blob({ preview: '{"path": "prd.json", "content": "{\\n \\"name\\": \\"Ship it\\", \\"userSt' }) } as Block;
+  const renamed = madeItems([answer("1", write("prd.json", plan)), answer("2", long)]);
+  expect(renamed.map(({ title, versions }) => [title, versions.length])).toEqual([["Ship it", 2]]);
+});
+
 test("code is worth a panel if it is large, can be shown, or has a name", () => {
   const made = (markdown: string) => madeItems([answer("1", text(markdown))]).map(({ name, kind }) => [name, kind]);
   expect(made("```python\nprint(1)\n```")).toEqual([]);
