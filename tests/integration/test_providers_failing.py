@@ -34,6 +34,7 @@ async def test_an_error_status_becomes_its_code(
     async with calling(protocol, Reply(status=status, message=message)) as (model, server):
         failure, _ = await call_failure(model)
     assert (failure.code, failure.retryable, failure.midstream) == (code, retryable, False)
+    assert failure.cause == {401: "invalid_key", 404: "unknown_model"}.get(status)
     assert failure.__cause__ is not None
     assert len(server.calls) == 1, "the SDK must not retry by itself"
 
@@ -55,7 +56,7 @@ async def test_a_prompt_that_is_too_long_is_reported_as_such(protocol: str, mess
 async def test_a_used_up_quota_is_not_a_rate_limit() -> None:
     async with calling("openai", Reply(status=429, message="You exceeded your current quota.")) as (model, _):
         failure, _ = await call_failure(model)
-    assert (failure.code, failure.retryable) == ("refused", False)
+    assert (failure.code, failure.cause, failure.retryable) == ("refused", "quota_exhausted", False)
 
 
 def date_in(seconds: float) -> str:

@@ -175,6 +175,15 @@ async def test_a_provider_that_keeps_failing_ends_as_an_error_with_visible_text(
     assert len(provider.calls) == 3
 
 
+async def test_a_run_says_why_a_provider_refused_it(database_url: str) -> None:
+    async with khala_with_provider(database_url, Reply(status=401), Reply(status=400)) as (server, _):
+        _, _, parts = await ask_and_wait(await server.thread())
+        assert (parts[-2]["data"]["code"], parts[-2]["data"]["cause"]) == ("refused", "invalid_key")
+        _, _, parts = await ask_and_wait(await server.thread())
+    assert parts[-2]["data"]["code"] == "refused"
+    assert "cause" not in parts[-2]["data"]
+
+
 async def test_a_question_longer_than_the_context_window_ends_as_an_error_without_a_call(database_url: str) -> None:
     async with khala_with_provider(database_url, KHALA_CONTEXT_TOKENS="500") as (server, provider):
         run, message, parts = await ask_and_wait(await server.thread(), "word " * 5000)

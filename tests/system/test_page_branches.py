@@ -36,6 +36,26 @@ def test_a_regenerated_answer_is_beside_the_first_and_both_can_be_shown(chat: Ch
     expect(chat.answer).to_have_attribute("data-id", stored[2]["id"])
 
 
+def test_the_buttons_of_a_question_end_at_its_edge_and_its_versions_keep_off_the_answer(chat: Chat) -> None:
+    chat.send("first /words=10")
+    chat.wait_for_end()
+    question = chat.page.locator(".message.user").first
+    question.hover()
+    bubble, button = question.locator(".content"), question.get_by_role("button", name="Edit message")
+    assert abs(_end(bubble) - _end(button)) <= 8
+    edit(chat, question, "other /words=10")
+    chat.wait_for_end()
+    versions, answer = chat.page.locator(".message.user .versions").bounding_box(), chat.answer.bounding_box()
+    assert versions is not None and answer is not None
+    assert versions["y"] + versions["height"] <= answer["y"]
+
+
+def _end(element: Locator) -> float:
+    box = element.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"]
+
+
 def test_an_edited_question_starts_a_branch_that_survives_a_reload(browser: BrowserContext, chat: Chat) -> None:
     chat.send("first /words=10")
     chat.wait_for_end()

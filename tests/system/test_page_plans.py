@@ -116,6 +116,9 @@ def test_a_plan_made_by_hand_is_edited_executed_step_by_step_and_exported(chat: 
     panel.get_by_label("Mode").select_option("step")
     press(panel, "Create plan")
     expect(bar(page)).to_contain_text("Not started")
+    expect(page.locator("#messages .message"), "the plan takes the place of the welcome").to_have_count(0)
+    expect(chat.listed("Open the shop")).to_be_visible()
+    expect(page).to_have_title("Open the shop · Khala")
     for step_id in ("step-1", "step-2"):
         row(page, step_id).locator(".head").click()
         press(row(page, step_id), "Edit")
@@ -237,10 +240,10 @@ def test_a_request_for_approval_is_answered_in_the_plan_and_an_absent_person_is_
         press(page, close)
         assert chat.overflow() == 0
         press(bar(page), "Review request")
-        expect(row(page, "a").get_by_role("button", name="Delete", exact=True)).to_be_in_viewport()
+        expect(row(page, "a").get_by_role("button", name="Allow", exact=True)).to_be_in_viewport()
         assert axe_violations(chat) == []
     expect(chat.button("Stop").and_(page.locator("form button")), "the conversation is idle").to_have_count(0)
-    press(row(page, "a"), "Delete")
+    press(row(page, "a"), "Allow")
     expect(bar(page)).to_contain_text("Finished")
     assert chat.complaints == []
 
@@ -272,6 +275,8 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
     expect(row(page, "b")).to_contain_text("Waits for “Write”")
     press(row(page, "b"), "Skip")
     expect(row(page, "b")).to_contain_text("Skipped")
+    skipped = bar(page).locator(".left-out").bounding_box()
+    assert skipped is not None and skipped["width"] > 10
     panel.get_by_text("Settings and export").click()
     panel.get_by_label("Mode").select_option("autopilot")
     panel.get_by_label("Budget (USD)").fill("7")

@@ -491,10 +491,10 @@ def test_only_the_requester_of_a_call_can_edit_it(browser: BrowserContext, chat:
         guest.send('/call delete_file {"path": "a.txt"} /say Over.')
     expect(guest.card("delete_file").get_by_role("button", name="Edit input")).to_be_visible()
     card = chat.card("delete_file")
-    expect(card.get_by_role("button", name="Delete", exact=True)).to_be_visible()
+    expect(card.get_by_role("button", name="Allow", exact=True)).to_be_visible()
     assert "mayEdit" not in response_info.value.json()["items"][0]
     chat.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     expect(card.get_by_role("button", name="Edit input")).to_have_count(0)
-    card.get_by_role("button", name="Delete", exact=True).click()
+    card.get_by_role("button", name="Allow", exact=True).click()
     chat.wait_for_end()
     guest.wait_for_end()

@@ -221,7 +221,7 @@ def test_stop_cancels_running_and_blocked_calls(chat: Chat) -> None:
         chat.button("Stop").click()
         for card in (late, waiting):
             expect(card).to_have_attribute("data-state", "cancelled")
-        expect(waiting.get_by_role("button", name="Delete", exact=True)).to_have_count(0)
+        expect(waiting.get_by_role("button", name="Allow", exact=True)).to_have_count(0)
         expect(chat.answer).to_have_attribute("data-state", "stopped")
     chat.page.set_viewport_size({"width": 390, "height": 844})
     assert chat.overflow() == 0

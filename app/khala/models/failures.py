@@ -11,15 +11,16 @@ from khala.models.port import ModelFailed, Prompt
 
 @dataclass(frozen=True)
 class FailureKind:
-    """A kind of `port.ModelFailed`: its code, its message, and whether a retry may succeed."""
+    """A kind of `port.ModelFailed`: its code, its message, whether a retry may succeed, and its cause."""
 
     code: str
     message: str
     retryable: bool = False
+    cause: str | None = None
 
 
 RATE_LIMITED = FailureKind("rate_limited", "{provider} is receiving too many requests.", retryable=True)
-QUOTA = FailureKind("refused", "The quota at {provider} is used up.")
+QUOTA = FailureKind("refused", "The quota at {provider} is used up.", cause="quota_exhausted")
 OVERLOADED = FailureKind("overloaded", "{provider} is overloaded.", retryable=True)
 UNAVAILABLE = FailureKind("unavailable", "{provider} is unavailable.", retryable=True)
 TIMEOUT = FailureKind("timeout", "{provider} did not respond in time.", retryable=True)
@@ -29,10 +30,10 @@ UNTRUSTED = FailureKind(
 )
 CONNECTION_LOST = FailureKind("connection_lost", "The connection to {provider} was lost.", retryable=True)
 TOO_LONG = FailureKind("context_exceeded", "The conversation is too long for this model.")
-INVALID_KEY = FailureKind("refused", "{provider} rejected the API key.")
-UNKNOWN_MODEL = FailureKind("refused", "{provider} does not know this model.")
+INVALID_KEY = FailureKind("refused", "{provider} rejected the API key.", cause="invalid_key")
+UNKNOWN_MODEL = FailureKind("refused", "{provider} does not know this model.", cause="unknown_model")
 REFUSED = FailureKind("refused", "{provider} refused the request.")
-CONTENT_FILTERED = FailureKind("refused", "{provider} declined to answer this.")
+CONTENT_FILTERED = FailureKind("refused", "{provider} declined to answer this.", cause="content_filtered")
 INVALID_RESPONSE = FailureKind("invalid_response", "{provider} sent an invalid response.", retryable=True)
 
 FailureTable: TypeAlias = Sequence[tuple[type[BaseException], FailureKind]]
@@ -194,6 +195,7 @@ def from_kind(
     return ModelFailed(
         kind.code,
         kind.message.format(provider=provider_registry.label(provider)),
+        cause=kind.cause,
         retryable=kind.retryable,
         retry_after=None if retry_after is None else max(0.0, retry_after),
         midstream=midstream,

@@ -149,7 +149,8 @@ class ModelFailed(Exception):
 
     `code`: `rate_limited`, `overloaded`, `unavailable` (5xx), `connection_lost`, `timeout`, `invalid_response`,
     `option_refused` (an option of the request), `refused` (any other 4xx: bad request, wrong key, unknown model) or
-    `context_exceeded` (the prompt is too long for the model). `retryable`: the same call may succeed later.
+    `context_exceeded` (the prompt is too long for the model). `cause`: why it was `refused`, if that is known:
+    `invalid_key`, `quota_exhausted`, `unknown_model` or `content_filtered`. `retryable`: the same call may succeed later.
     `retry_after`: seconds that the provider asked to wait. `midstream`: events arrived before the failure. The message
     is for the person in the chat; `__cause__` has the provider's error.
     """
@@ -159,6 +160,7 @@ class ModelFailed(Exception):
         code: str,
         message: str,
         *,
+        cause: str | None = None,
         retryable: bool = False,
         retry_after: float | None = None,
         midstream: bool = False,
@@ -166,6 +168,7 @@ class ModelFailed(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+        self.cause = cause
         self.retryable = retryable
         self.retry_after = retry_after
         self.midstream = midstream

@@ -124,7 +124,9 @@ class ModelTurn:
                 reply = await self._request(ref, build_prompt, on_text or _ignore, more_models=bool(remaining_models))
             except ModelFailed as failure:
                 if not remaining_models or failure.midstream:
-                    return failed_outcome(failure.code, failure.message, retry_after=failure.retry_after)
+                    return failed_outcome(
+                        failure.code, failure.message, cause=failure.cause, retry_after=failure.retry_after
+                    )
                 self._switch(remaining_models, failure.message)
                 continue
             except BudgetExhausted as error:
@@ -176,7 +178,9 @@ class ModelTurn:
         try:
             return self._models.open(ref)
         except BadModelError as error:
-            raise ModelFailed("refused", f"The model {ref} is not set up on this server.") from error
+            raise ModelFailed(
+                "refused", f"The model {ref} is not set up on this server.", cause="unknown_model"
+            ) from error
 
     def _shrink(self, ref: ModelRef, failure: ModelFailed) -> bool:
         """Whether to call the model once more, with a shorter prompt. Its later prompts in this run stay as short."""
@@ -255,9 +259,12 @@ def _ignore(text: str) -> None:
     """Drop the text."""
 
 
-def failed_outcome(code: str, message: str, *, retry_after: float | None = None) -> RunOutcome:
+def failed_outcome(
+    code: str, message: str, *, cause: str | None = None, retry_after: float | None = None
+) -> RunOutcome:
     """The outcome of a run that failed. `retry_after` is in seconds."""
-    return RunOutcome("error", "error", RunFailure(code=code, message=message, retry_after=retry_after))
+    failure = RunFailure(code=code, message=message, cause=cause, retry_after=retry_after)
+    return RunOutcome("error", "error", failure)
 
 
 def budget_outcome(error: BudgetExhausted) -> RunOutcome:

@@ -114,7 +114,9 @@ class RunOperations:
         if isinstance(received, RunOutcome):
             failure = received.failure
             assert failure is not None
-            raise StepError(failure.message, code=failure.code, retry_after=failure.retry_after)
+            raise StepError(
+                failure.message, code=failure.code, cause=failure.cause, retry_after=failure.retry_after
+            )
         reason = received.completed.finish_reason
         self._reason = "length" if reason == "length" else "stop"
         return Reply(text=received.text, calls=received.completed.uses, finish_reason=reason)
@@ -149,5 +151,5 @@ class RunOperations:
 
 def failure_of(error: StepError) -> RunOutcome:
     """The outcome of a run that this error ends."""
-    outcome = failed_outcome(error.code, str(error), retry_after=error.retry_after)
+    outcome = failed_outcome(error.code, str(error), cause=error.cause, retry_after=error.retry_after)
     return outcome._replace(reason="budget") if error.code == BudgetExhausted.code else outcome

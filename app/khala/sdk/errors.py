@@ -12,15 +12,20 @@ class StepError(Exception):
     """A step, a tool call or a model call of an agent failed. The message says why, and is stored in the answer.
 
     If it ends the run, `code` is the code of the run's error: 1 to 64 lower-case letters, digits and underscores,
-    the first a letter. `retry_after` is the time in seconds after which another run may succeed, if it is known.
+    the first a letter. `cause` is why a provider refused a call, if it is known. `retry_after` is the time in seconds
+    after which another run may succeed, if it is known.
     """
 
     code = AGENT_FAILED
+    cause: str | None = None
     retry_after: float | None = None
 
-    def __init__(self, message: str = "", *, code: str = AGENT_FAILED, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, code: str = AGENT_FAILED, cause: str | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         if CODE.fullmatch(code) is None:
             raise ValueError(f"{code[:100]!r} is no code: it needs {CODE_FORM}.")
         self.code = code
+        self.cause = cause
         self.retry_after = retry_after

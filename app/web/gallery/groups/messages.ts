@@ -86,6 +86,11 @@ const states: readonly GalleryState[] = [
       ],
     },
   },
+  {
+    name: "the details of a failed answer", view,
+    scenario: { messages: [ASKED, ended(2, "A lease is a lock that", "error", { failure: { code: "refused", cause: "invalid_key", message: "Anthropic rejected the API key." } })] },
+    act: (driver) => driver.press(".ending .quiet"),
+  },
   { name: "an answer can be continued", view, scenario: { messages: [ASKED, ended(2, "A lease is a lock that", "length")] } },
   {
     name: "the budget of an answer is used up", view,

@@ -78,6 +78,7 @@ const states: readonly GalleryState[] = [
   { name: "a call failed", view, scenario: running([EVERY[2] ?? BLOCKED, EVERY[6] ?? BLOCKED]), act: (driver) => driver.press(".card-head") },
   { name: "a call needs approval", view, scenario: running([BLOCKED], { responses: asking(approval()) }) },
   { name: "the details of a request", view, scenario: running([BLOCKED], { responses: { ...asking(approval()), ...offering({ description: "Delete a file of the workspace.", destructive: true }) } }), act: (driver) => driver.press(".asked-toggle") },
+  { name: "the ways to allow a call", view, height: 300, scenario: running([BLOCKED], { responses: asking(approval()) }), act: (driver) => driver.press(".asked-reaches") },
   {
     name: "a call is denied for a reason", view, scenario: running([BLOCKED], { responses: asking(approval()) }),
     act: async (driver) => {
@@ -109,7 +110,7 @@ const states: readonly GalleryState[] = [
     act: async (driver) => {
       await driver.press("button", m.edit_arguments());
       await driver.type("textarea", '{\n  "path": "notes/older.md\n}');
-      await driver.press(".asked-buttons > button");
+      await driver.press(".asked-split > button");
     },
   },
   { name: "somebody else has to approve", view, scenario: running([BLOCKED], { role: "viewer", thread: { visibility: "link" } }) },

@@ -15,3 +15,9 @@ test.each([
 test.each([["toString"], ["a code of an agent"], [undefined]])("an error of the code %s keeps the words of the server", (code) => {
   expect(failureLabel({ ...(code !== undefined && { code }), reason: OWN_WORDS })).toBe(OWN_WORDS);
 });
+
+test("the cause of a refusal is told where the page knows it", () => {
+  const label = (cause: string): string => failureLabel({ code: "refused", cause, reason: OWN_WORDS });
+  expect(label("invalid_key")).toBe("The key of this server for the model’s provider is not valid. Choose another model, or ask the operator of this server.");
+  expect(label("a later one")).toBe("The model’s provider refused this request. Change your message, or choose another model.");
+});

@@ -1,4 +1,4 @@
-// What people read about an answer that failed: a sentence by the code of its error. The server's own words are its details.
+// What people read about an answer that failed: a sentence by the code and the cause of its error. The server's own words are its details.
 
 import type { MessageError } from "../state/page-model.ts";
 import { m } from "../i18n/messages.ts";
@@ -25,7 +25,19 @@ const LABELS: Readonly<Record<string, string>> = {
   internal: m.unexpected_answer(),
 };
 
+/** Why a provider refused a request. */
+const CAUSES: Readonly<Record<string, string>> = {
+  invalid_key: m.failure_invalid_key(),
+  quota_exhausted: m.failure_quota_exhausted(),
+  unknown_model: m.failure_unknown_model(),
+  content_filtered: m.failure_content_filtered(),
+};
+
 /** The sentence about an error; the server's own words for a code that has none, such as one of an agent in Python. */
-export function failureLabel({ code, reason }: Pick<MessageError, "code" | "reason">): string {
-  return code !== undefined && Object.hasOwn(LABELS, code) ? (LABELS[code] ?? reason) : reason;
+export function failureLabel({ code, cause, reason }: Pick<MessageError, "code" | "cause" | "reason">): string {
+  return labelOf(CAUSES, cause) ?? labelOf(LABELS, code) ?? reason;
+}
+
+function labelOf(labels: Readonly<Record<string, string>>, key: string | undefined): string | undefined {
+  return key !== undefined && Object.hasOwn(labels, key) ? labels[key] : undefined;
 }

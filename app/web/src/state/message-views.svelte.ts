@@ -78,8 +78,8 @@ export class StoredMessage implements MessageView {
   get error(): MessageError | null {
     const failure: RunFailure | undefined = this.#head.failure;
     if (!failure) return null;
-    const { code, message: reason, retryAfter } = failure;
-    return { code, reason, ...(retryAfter !== undefined && { retryAt: Date.parse(this.#head.updatedAt) + 1000 * retryAfter }) };
+    const { code, cause, message: reason, retryAfter } = failure;
+    return { code, reason, ...(cause !== undefined && { cause }), ...(retryAfter !== undefined && { retryAt: Date.parse(this.#head.updatedAt) + 1000 * retryAfter }) };
   }
 
   get finish(): Finish | null {

@@ -14,8 +14,8 @@ export type Connection = { phase: "connecting" | "live" | "waiting" | "offline" 
  */
 export type MessageDisplayStatus = "sending" | "queued" | "failed" | "sent" | "writing" | "done" | "stopped" | "interrupted";
 
-/** The error of a send or of an answer. `code` is that of an answer’s error, and `reason` the server’s words; `retryAt` (ms since the epoch; of an answer, by the clock of the server) is the earliest sensible retry; `final` means that no retry helps. */
-export type MessageError = { reason: string; code?: string; retryAt?: number; final?: boolean };
+/** The error of a send or of an answer. `code` and `cause` are those of an answer’s error, and `reason` has the server’s words; `retryAt` (ms since the epoch; of an answer, by the clock of the server) is the earliest sensible retry; `final` means that no retry helps. */
+export type MessageError = { reason: string; code?: string; cause?: string; retryAt?: number; final?: boolean };
 
 /** One block of a message. It changes in place, and redraws only what shows it. */
 export interface BlockView {

@@ -238,10 +238,14 @@ class Route(WireStruct, frozen=True, kw_only=True):
 
 
 class RunFailure(WireStruct, frozen=True, kw_only=True):
-    """The error of a failed run; a `Finish` follows. `retry_after` is seconds."""
+    """The error of a failed run; a `Finish` follows. `retry_after` is seconds.
+
+    `cause`: why a provider `refused` a request, if that is known, for example `invalid_key`.
+    """
 
     code: str
     message: str = ""
+    cause: str | None = None
     retry_after: float | None = None
 
 

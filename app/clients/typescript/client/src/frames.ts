@@ -554,11 +554,13 @@ export interface Route {
 /**
  * The error of a failed run. A `finish` with reason `error` follows in the same commit.
  *
- * `retryAfter`: the seconds that a provider or a command asked to wait.
+ * `cause`: why a provider `refused` a request, as far as that is known, for example `invalidKey`. `retryAfter`: the
+ * seconds that a provider or a command asked to wait.
  */
 export interface RunFailure {
   code: string;
   message: string;
+  cause?: string;
   retryAfter?: number;
 }
 
