@@ -98,7 +98,8 @@ function planTitle(path: string, content: unknown, argsBlob: BlobRef | undefined
   if (!PLAN_FILE.test(path)) return null;
   const text = typeof content === "string" ? content : (argsBlob?.preview ?? "").replaceAll('\\"', '"');
   const found = PLAN_NAME.exec(text)?.[1];
-  return found?.trim().slice(0, MAX_TITLE_CHARACTERS) || null;
+  const title = found?.trim().slice(0, MAX_TITLE_CHARACTERS) ?? "";
+  return title === "" ? null : title;
 }
 
 /** The path in the preview of long arguments, which begins with it or has it before the content. */
