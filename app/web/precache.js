@@ -63,8 +63,12 @@ function shellOf(bundle, base, shown) {
   }));
   for (const entry of chunks.filter(({ isEntry }) => isEntry)) gather(entry, bundle, first);
   for (const entry of chunks.filter(({ facadeModuleId }) => facadeModuleId?.endsWith(START))) {
-    for (const later of entry.dynamicImports) gather(bundle[later], bundle, first);
-    gather(entry, bundle, first);
+    const page = new Set(first);
+    gather(entry, bundle, page);
+    // The entry imports the languages later.
+    const own = [...page].filter((name) => !first.has(name));
+    for (const later of own.flatMap((name) => bundle[name].dynamicImports ?? [])) gather(bundle[later], bundle, first);
+    for (const name of own) first.add(name);
   }
   for (const name of names.filter((name) => isStream(name) || TEXT_FONT.test(name))) first.add(name);
   const page = files.find(({ fileName }) => fileName === "index.html");

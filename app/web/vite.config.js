@@ -3,6 +3,7 @@ import { defineConfig } from "vitest/config";
 
 import { assemblyscript } from "./assemblyscript.js";
 import { aliases, CLIENT_LIBRARY } from "./client-library.js";
+import { firstScripts } from "./first-script.js";
 import { messages } from "./messages.js";
 import { precache } from "./precache.js";
 
@@ -29,7 +30,7 @@ export default defineConfig(({ command }) => ({
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0, // what is inlined would break the policy
     license: { fileName: "licenses.md" },
-    rolldownOptions: { input: { index: "index.html" } },
+    rolldownOptions: { input: { index: "index.html" }, output: { codeSplitting: { groups: firstScripts() } } },
   },
   worker: { format: "es" },
   // It finds its WebAssembly by its own address, which a bundle of dependencies would change.
