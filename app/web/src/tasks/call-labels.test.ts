@@ -68,9 +68,9 @@ test("what runs counts, what has ended says how long it took", () => {
   expect(timeLabel(block({}), 1_000, 8_500)).toBe("7\u00a0s");
   expect(timeLabel(block({}), 1_000, 1_900)).toBe("running");
   expect(timeLabel(block({ state: "completed", durationMs: 1234 }), 0, 0)).toBe("1.2\u00a0s");
-  expect(timeLabel(block({ state: "completed" }), 0, 0)).toBe("done");
+  expect(timeLabel(block({ state: "completed" }), 0, 0)).toBe("");
   expect(timeLabel(block({ state: "failed", durationMs: 2100 }), 0, 0)).toBe("failed · 2.1\u00a0s");
-  expect([timeLabel(block({ state: "completed", durationMs: 999 }), 0, 0), timeLabel(block({ state: "failed", durationMs: 12 }), 0, 0)]).toEqual(["done", "failed"]);
+  expect([timeLabel(block({ state: "completed", durationMs: 999 }), 0, 0), timeLabel(block({ state: "failed", durationMs: 12 }), 0, 0)]).toEqual(["", "failed"]);
   expect(timeLabel(block({ state: "blocked" }), 0, 0)).toBe("needs approval");
 });
 

@@ -111,13 +111,13 @@ export function stepStatus({ denied = 0, expired = 0, ...counts }: StepCounts, a
   return formatUnits([m.calls_done_of({ done: formatNumber(counts.completed), n: formatNumber(all) }), ...others]);
 }
 
-/** The label at the right of a card; `startedAt` and `now` in ms of one clock. */
+/** How long a call takes or took, and its state unless it is done, which its icon says; `startedAt` and `now` in ms of one clock. */
 export function timeLabel(block: ToolBlock, startedAt: number, now: number, isOverdue = false): string {
   const { state, durationMs = 0 } = block;
   const took = formatMilliseconds(durationMs);
   if (isExpired(block, isOverdue)) return m.state_expired();
   if (state === "running") return now - startedAt < 1000 ? STATE_LABELS.running : formatDuration(now - startedAt);
-  if (state === "completed") return took || STATE_LABELS.completed;
+  if (state === "completed") return took;
   if (state !== "failed") return STATE_LABELS[state];
   if (isDenied(block)) return m.state_denied();
   return took ? m.failed_took({ took }) : STATE_LABELS.failed;
