@@ -46,7 +46,8 @@ def test_the_buttons_of_a_question_end_at_its_edge_and_its_versions_keep_off_the
     edit(chat, question, "other /words=10")
     chat.wait_for_end()
     versions, answer = chat.page.locator(".message.user .versions").bounding_box(), chat.answer.bounding_box()
-    assert versions is not None and answer is not None
+    assert versions is not None
+    assert answer is not None
     assert versions["y"] + versions["height"] <= answer["y"]
 
 

@@ -276,7 +276,8 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
     press(row(page, "b"), "Skip")
     expect(row(page, "b")).to_contain_text("Skipped")
     skipped = bar(page).locator(".left-out").bounding_box()
-    assert skipped is not None and skipped["width"] > 10
+    assert skipped is not None
+    assert skipped["width"] > 10
     panel.get_by_text("Settings and export").click()
     panel.get_by_label("Mode").select_option("autopilot")
     panel.get_by_label("Budget (USD)").fill("7")

@@ -150,9 +150,9 @@ class ModelFailed(Exception):
     `code`: `rate_limited`, `overloaded`, `unavailable` (5xx), `connection_lost`, `timeout`, `invalid_response`,
     `option_refused` (an option of the request), `refused` (any other 4xx: bad request, wrong key, unknown model) or
     `context_exceeded` (the prompt is too long for the model). `cause`: why it was `refused`, if that is known:
-    `invalid_key`, `quota_exhausted`, `unknown_model` or `content_filtered`. `retryable`: the same call may succeed later.
-    `retry_after`: seconds that the provider asked to wait. `midstream`: events arrived before the failure. The message
-    is for the person in the chat; `__cause__` has the provider's error.
+    `invalid_key`, `quota_exhausted`, `unknown_model` or `content_filtered`. `retryable`: the same call may succeed
+    later. `retry_after`: seconds that the provider asked to wait. `midstream`: events arrived before the failure. The
+    message is for the person in the chat; `__cause__` has the provider's error.
     """
 
     def __init__(

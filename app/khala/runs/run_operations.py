@@ -114,9 +114,7 @@ class RunOperations:
         if isinstance(received, RunOutcome):
             failure = received.failure
             assert failure is not None
-            raise StepError(
-                failure.message, code=failure.code, cause=failure.cause, retry_after=failure.retry_after
-            )
+            raise StepError(failure.message, code=failure.code, cause=failure.cause, retry_after=failure.retry_after)
         reason = received.completed.finish_reason
         self._reason = "length" if reason == "length" else "stop"
         return Reply(text=received.text, calls=received.completed.uses, finish_reason=reason)

@@ -14,6 +14,8 @@ import { OutgoingMessage } from "./message-views.svelte.ts";
 import type { MessageHead } from "./message-views.svelte.ts";
 import type { ChatView, ThreadKeys, MessageView, PageModel, Participant } from "./page-model.ts";
 import { guestName } from "./guest-name.svelte.ts";
+import { openingOf } from "./title-text.ts";
+import type { ChatOpening } from "./title-text.ts";
 import { NEW_CHAT } from "./strings.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -176,11 +178,11 @@ export class OpenChat implements ChatView {
     return this.refusal === null ? this.#view.activeAnswer : null;
   }
 
-  /** The first question, if the thread is loaded from its beginning. */
-  get firstQuestion(): MessageView | null {
+  /** What the chat began with, if the thread is loaded from its beginning. */
+  get opening(): ChatOpening | null {
     if (this.#view.hasMore) return null;
     const first = this.#view.all.find(({ role }) => role === "user");
-    return first ? (this.#view.find(first.id) ?? null) : null;
+    return openingOf(first ? (this.#view.find(first.id) ?? null) : null, this.plans);
   }
 
   get plans(): readonly PlanState[] {

@@ -18,7 +18,7 @@ import type { KnownChat } from "./keyring.ts";
 import { ChatList } from "./chat-list.svelte.ts";
 import { ConnectionMonitor } from "./connection-monitor.svelte.ts";
 import { DerivedTitles } from "./derived-titles.ts";
-import { openingOf, titleFrom } from "./title-text.ts";
+import { titleFrom } from "./title-text.ts";
 import { guestName } from "./guest-name.svelte.ts";
 import { runOptions } from "./run-options.ts";
 import { SendQueue } from "./send-queue.svelte.ts";
@@ -266,8 +266,7 @@ class BrowserPage extends PageReports implements PageModel {
 
   /** Title an untitled chat by its first question, or by the plan with which it began. The title of an account's chat is saved, for its other browsers. */
   #updateTitle(chat: OpenChat, wasReset: boolean): void {
-    const { known, thread, unused } = chat;
-    const opening = chat.hasMore ? null : openingOf(chat.firstQuestion, chat.plans);
+    const { known, thread, opening, unused } = chat;
     const title = thread?.title ?? (opening ? titleFrom(opening.text) : wasReset ? null : known.title);
     const named = Boolean(thread?.title);
     if (title === known.title && named === Boolean(known.named) && unused === Boolean(known.unused)) return;

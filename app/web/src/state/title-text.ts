@@ -9,8 +9,11 @@ const MAX_READ_CHARACTERS = 1000;
 /** Marks in marks, as in `**_this_**`. */
 const MAX_NESTED_MARKS = 3;
 
-/** What a chat began with, by which it is titled: its first question or its first plan. A plan has no author. */
-export function openingOf(question: Pick<MessageView, "head" | "text"> | null, plans: readonly PlanState[]): { text: string; authorId?: string } | null {
+/** What a chat began with, by which it is titled. A plan has no author. */
+export type ChatOpening = { readonly text: string; readonly authorId?: string };
+
+/** The first question of a chat or its first plan, whichever came first; null if it has neither. */
+export function openingOf(question: Pick<MessageView, "head" | "text"> | null, plans: readonly PlanState[]): ChatOpening | null {
   const plan = plans.at(-1)?.entry;
   if (plan && (question === null || plan.createdAt < question.head.createdAt)) return { text: plan.title };
   return question && { text: question.text, ...(question.head.authorId !== undefined && { authorId: question.head.authorId }) };
