@@ -188,8 +188,11 @@ async def test_a_second_import_adds_only_what_is_new(server: InProcessServer, st
     who = await person(store)
     await new_endpoint(store, "https://example.com/hook", scope=who.id)
     chats = chatgpt()
-    await imported(server, who, zipped(chats))
+    first = await imported(server, who, zipped(chats))
+    [thread] = await threads(server, who)
+    assert first["report"]["threads"] == [{"id": thread["id"], "title": thread["title"]}]
     again = await imported(server, who, json.dumps(chats).encode())
+    assert again["report"]["threads"] == []
     assert (again["report"]["conversations"], again["report"]["known"], again["report"]["messages"]) == (0, 1, 0)
     chats[0]["mapping"]["q3"] = node("q3", "a2", "user", ["Thanks"], 1_700_000_050)
     chats[0]["current_node"] = "q3"

@@ -302,6 +302,11 @@ async def test_a_schedule_is_listed_changed_previewed_and_fired_now(server: InPr
     assert [one["id"] for one in page["items"]] == [second["id"]]
     page = (await mine.ask("GET", params={"limit": 1, "cursor": page["nextCursor"]})).json()
     assert ([one["id"] for one in page["items"]], "nextCursor" in page) == ([first["id"]], False)
+    elsewhere = await mine.create(threadId=None, options={"model": "demo"})
+    assert (elsewhere["model"], "agent" in elsewhere, "model" in first) == ("demo", False, False)
+    ours = (await mine.ask("GET", params={"threadId": mine.thread.id})).json()["items"]
+    assert [one["id"] for one in ours] == [second["id"], first["id"]]
+    assert_problem(await mine.ask("GET", params={"threadId": "here"}), 400, "invalid_input")
     changes = {"cron": "30 7 * * *", "timeZone": "Asia/Kathmandu", "text": "Namaste", "name": None, "missed": "skip"}
     changed = (await mine.ask("PATCH", f"/{second['id']}", json=changes)).json()
     assert (changed["text"], "name" in changed, changed["nextAt"][11:16]) == ("Namaste", False, "01:45")

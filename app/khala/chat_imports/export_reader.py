@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import ijson
 import msgspec
@@ -43,6 +44,7 @@ CHUNK_BYTES = 64 << 10
 DEPTHS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """The errors of a zip that is damaged, encrypted (`RuntimeError`) or packed in another way."""
+MAX_REPORTED_THREADS = 10
 UNKNOWN = "This is no export of ChatGPT, Claude or Open WebUI."
 
 
@@ -144,13 +146,24 @@ class ExportReader:
         raise InvalidInput(UNKNOWN)
 
 
+class ImportedThread(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread that an import has added."""
+
+    id: UUID
+    title: str | None
+
+
 class ImportReport(msgspec.Struct, kw_only=True, rename="camel"):
-    """The numbers of what was added, of what was there before, and of what was left out, by kind."""
+    """The numbers of what was added, of what was there before, and of what was left out, by kind.
+
+    `threads` are the first that were added, at most `MAX_REPORTED_THREADS`.
+    """
 
     conversations: int = 0
     known: int = 0
     messages: int = 0
     files: int = 0
+    threads: list[ImportedThread] = []
     left_out: dict[str, int] = {}
 
 

@@ -11,7 +11,13 @@ import msgspec
 
 from khala.blobs.blob_service import BlobService
 from khala.blobs.content_type import ContentSniffer
-from khala.chat_imports.export_reader import MAX_FILE_BYTES, ExportReader, ImportReport
+from khala.chat_imports.export_reader import (
+    MAX_FILE_BYTES,
+    MAX_REPORTED_THREADS,
+    ExportReader,
+    ImportedThread,
+    ImportReport,
+)
 from khala.domain.access import Caller
 from khala.domain.errors import InvalidInput, PayloadTooLarge, RateLimited
 from khala.domain.imports.chats import MAX_TEXT_CHARACTERS, SourceChat, SourceFile, SourceMessage
@@ -60,6 +66,8 @@ class ChatImporter:
         self.report.files += sum(map(len, files.values())) if added else 0
         if opened.is_new:
             self.report.conversations += 1
+            if len(self.report.threads) < MAX_REPORTED_THREADS:
+                self.report.threads.append(ImportedThread(id=opened.thread_id, title=chat.title))
         else:
             self.report.known += 1
 

@@ -69,6 +69,7 @@ class Schedule(WireStruct, frozen=True, kw_only=True):
     """A message that is sent, or a plan that is started, at set times as its owner.
 
     Without `thread_id`, each occurrence has a thread of its own. `next_at` is absent unless the schedule is active.
+    `agent` and `model` are those of its options, if they name one.
     `reason` says why it has paused or ended by itself, and `error` why the last attempt failed.
     """
 
@@ -77,6 +78,8 @@ class Schedule(WireStruct, frozen=True, kw_only=True):
     thread_id: UUID | None = None
     plan_id: UUID | None = None
     text: str | None = None
+    agent: str | None = None
+    model: str | None = None
     at: datetime | None = None
     cron: str | None = None
     time_zone: str

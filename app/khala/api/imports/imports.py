@@ -20,7 +20,7 @@ from khala.api.http.body_limits import refuse_large_body
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.server_sent_events import KEEP_ALIVE, encode_event, stream_response
 from khala.api.imports.import_limiter import ImportLimiter
-from khala.api.imports.types import ImportCounts, ImportEnded, ImportEvent, ImportFailed, ImportProgress
+from khala.api.imports.types import ImportCounts, ImportedThread, ImportEnded, ImportEvent, ImportFailed, ImportProgress
 from khala.blobs.spool import Spool
 from khala.chat_imports.export_reader import ImportReport
 from khala.chat_imports.importer import ChatImporter
@@ -144,6 +144,7 @@ def _counts(report: ImportReport) -> ImportCounts:
         known=report.known,
         messages=report.messages,
         files=report.files,
+        threads=[ImportedThread(id=thread.id, title=thread.title) for thread in report.threads],
         left_out=dict(report.left_out),
     )
 

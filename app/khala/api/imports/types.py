@@ -1,17 +1,29 @@
 """The events of an import."""
 
 from typing import TypeAlias
+from uuid import UUID
 
 from khala.api.types import ApiStruct
 
 
+class ImportedThread(ApiStruct, frozen=True, kw_only=True):
+    """A thread that the import has added."""
+
+    id: UUID
+    title: str | None = None
+
+
 class ImportCounts(ApiStruct, frozen=True, kw_only=True):
-    """The numbers of what was added so far, of what was there before (`known`), and of what was left out, by kind."""
+    """The numbers of what was added so far, of what was there before (`known`), and of what was left out, by kind.
+
+    `threads` are the first ten threads that were added.
+    """
 
     conversations: int
     known: int
     messages: int
     files: int
+    threads: list[ImportedThread]
     left_out: dict[str, int]
 
 

@@ -37,6 +37,7 @@ DAILY = {"name": "Morning report", "text": "What is new?", "cron": "0 7 * * 1-5"
 ScheduleId = Annotated[UUID, PathParameter(description="The schedule's id.")]
 Cursor = Annotated[str | None, QueryParameter(description="The `nextCursor` of the previous page.")]
 Limit = Annotated[int, QueryParameter(ge=1, le=200, description="The maximum number of items.")]
+ThreadId = Annotated[UUID | None, QueryParameter(name="threadId", description="Only those that send to this thread.")]
 
 
 class ScheduleController(Controller):
@@ -91,10 +92,11 @@ class ScheduleController(Controller):
         caller: NamedDependency[Caller],
         cursor: Cursor = None,
         limit: Limit = 50,
+        thread_id: ThreadId = None,
     ) -> Page[Schedule]:
         """List the account's schedules and delayed sends. Those that have ended are listed for a week."""
         before = LAST_POSITION if cursor is None else decode_cursor(cursor)
-        page = await schedules.list_page(context.db, require_account(caller), before, limit + 1)
+        page = await schedules.list_page(context.db, require_account(caller), before, limit + 1, thread_id)
         items = page[:limit]
         last = encode_cursor(items[-1].created_at, items[-1].id) if len(page) > limit else None
         return Page(items=items, next_cursor=last)

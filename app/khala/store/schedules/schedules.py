@@ -36,7 +36,8 @@ INSERT = """
 READ = "SELECT * FROM schedules WHERE id = $1 AND user_id = $2"
 LOCK = "SELECT *, coalesce(lease_expires_at > clock_timestamp(), false) AS held FROM schedules WHERE id = $1 AND user_id = $2 FOR UPDATE"  # noqa: E501
 PAGE = """
-    SELECT * FROM schedules WHERE user_id = $1 AND (created_at, id) < ($2, $3)
+    SELECT * FROM schedules
+    WHERE user_id = $1 AND (created_at, id) < ($2, $3) AND ($5::uuid IS NULL OR thread_id = $5)
     ORDER BY created_at DESC, id DESC LIMIT $4
 """
 CHANGE = """
@@ -129,10 +130,12 @@ async def read(driver: Driver, schedule_id: UUID, user_id: UUID) -> Record:
     return row
 
 
-async def list_page(db: Database, user_id: UUID, before: tuple[datetime, UUID], limit: int) -> list[Schedule]:
-    """The account's schedules before this position, newest first."""
+async def list_page(
+    db: Database, user_id: UUID, before: tuple[datetime, UUID], limit: int, thread_id: UUID | None = None
+) -> list[Schedule]:
+    """The account's schedules before this position, newest first; only those that send to a thread, if one is given."""
     async with db.driver() as driver:
-        return [read_schedule(row) for row in await driver.fetch(PAGE, user_id, *before, limit)]
+        return [read_schedule(row) for row in await driver.fetch(PAGE, user_id, *before, limit, thread_id)]
 
 
 @retried
@@ -206,6 +209,7 @@ def read_stored(row: Record) -> StoredSchedule:
 def read_schedule(row: Record) -> Schedule:
     """A row of `schedules`, for its owner."""
     timing = msgspec.json.decode(row["timing"], type=Timing)
+    options = read_stored(row).options or StoredRunOptions()
     same: dict[str, Any] = {
         name: row[name]
         for name in (
@@ -216,6 +220,8 @@ def read_schedule(row: Record) -> Schedule:
     return Schedule(
         **same,
         text=row["message"],
+        agent=options.agent,
+        model=options.model,
         at=timing.at,
         cron=timing.cron,
         time_zone=timing.time_zone,

@@ -2005,12 +2005,23 @@ export interface PlanEventPage {
   hasMore: boolean;
 }
 
-/** The numbers of what was added so far, of what was there before (`known`), and of what was left out, by kind. */
+/** A thread that the import has added. */
+export interface ImportedThread {
+  id: string;
+  title?: string;
+}
+
+/**
+ * The numbers of what was added so far, of what was there before (`known`), and of what was left out, by kind.
+ *
+ * `threads` are the first ten threads that were added.
+ */
 export interface ImportCounts {
   conversations: number;
   known: number;
   messages: number;
   files: number;
+  threads: ImportedThread[];
   leftOut: Record<string, number>;
 }
 
@@ -2038,6 +2049,7 @@ export interface ImportFailed {
  * A message that is sent, or a plan that is started, at set times as its owner.
  *
  * Without `threadId`, each occurrence has a thread of its own. `nextAt` is absent unless the schedule is active.
+ * `agent` and `model` are those of its options, if they name one.
  * `reason` says why it has paused or ended by itself, and `error` why the last attempt failed.
  */
 export interface Schedule {
@@ -2046,6 +2058,8 @@ export interface Schedule {
   threadId?: string;
   planId?: string;
   text?: string;
+  agent?: string;
+  model?: string;
   at?: string;
   cron?: string;
   timeZone: string;
