@@ -2,12 +2,14 @@
 //
 // `node messages.js` declares them; the Vite plugin does so at each start, and again when a message changes in development.
 
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 const ROOT = import.meta.dirname;
 /** The languages, each with a file in `messages/`. The first one is what the code was written in. */
 export const LOCALES = ["en", "de", "es", "fr", "zh", "ja", "ar"];
+/** Folders whose own messages are loaded with their first component: see `i18n/later-messages.ts`. */
+const LATER_FOLDERS = ["imports", "schedules"];
 
 /** The path of a language's messages. */
 export function messagesPath(locale) {
@@ -20,6 +22,29 @@ function readMessages(path) {
 
 function messageNames() {
   return Object.keys(readMessages(messagesPath(LOCALES[0])));
+}
+
+/** The messages that only sources in `LATER_FOLDERS` use. */
+function laterNames() {
+  const sources = join(ROOT, "src");
+  const files = readdirSync(sources, { recursive: true }).filter((file) => /\.(ts|svelte)$/.test(file) && !file.endsWith(".test.ts"));
+  const isLater = (file) => LATER_FOLDERS.some((folder) => file.startsWith(`${folder}/`));
+  const namesIn = (some) => new Set(some.flatMap((file) => [...readFileSync(join(sources, file), "utf8").matchAll(/\bm\.(\w+)/g)].map(([, key]) => key)));
+  const first = namesIn(files.filter((file) => !isLater(file)));
+  return new Set([...namesIn(files.filter(isLater))].filter((key) => !first.has(key)));
+}
+
+/** The names of all messages, those that are loaded later at the end: the order of the indexes in a build. */
+function indexedNames() {
+  const [later, names] = [laterNames(), messageNames()];
+  return { names: [...names.filter((key) => !later.has(key)), ...names.filter((key) => later.has(key))], firstCount: names.length - later.size };
+}
+
+/** The messages of a build: a list of those that are needed at once, or the others by their indexes. */
+function builtCatalog(messages, isLater) {
+  const { names, firstCount } = indexedNames();
+  if (!isLater) return names.slice(0, firstCount).map((key) => messages[key]);
+  return Object.fromEntries(names.slice(firstCount).map((key, at) => [firstCount + at, messages[key]]));
 }
 
 /** Write the types of the functions, one for each message, to `catalogs/messages.d.ts`. */
@@ -46,11 +71,12 @@ function declaration([key, message]) {
   return `  ${key}: (${inputs.length > 0 ? `inputs: { ${inputs.join("; ")} }` : ""}) => string;\n`;
 }
 
-const CATALOG = /^virtual:messages\/(\w+)$/;
+const CATALOG = /^virtual:messages\/(later-)?(\w+)$/;
 
 /**
  * Provides the module `virtual:messages/{language}`: the messages by their names. Names are sentences, which would be a third of
  * a catalogue, so a build has a list instead, and `m.save` in the code is an index of it. `m` is never the name of anything else.
+ * In a build, `virtual:messages/later-{language}` has the messages of `LATER_FOLDERS`.
  */
 function catalogLoader() {
   let isBuild;
@@ -60,10 +86,11 @@ function catalogLoader() {
     configResolved: ({ command }) => void (isBuild = command === "build"),
     resolveId: (id) => (CATALOG.test(id) ? `\0${id}` : null),
     load(id) {
-      const [, locale] = CATALOG.exec(id.replace(/^\0/, "")) ?? [];
+      const [, later, locale] = CATALOG.exec(id.replace(/^\0/, "")) ?? [];
       if (locale === undefined) return null;
       const messages = readMessages(messagesPath(locale));
-      return `export default ${JSON.stringify(isBuild ? messageNames().map((key) => messages[key]) : messages)};`;
+      const catalog = isBuild ? builtCatalog(messages, later !== undefined) : later === undefined ? messages : {};
+      return `export default ${JSON.stringify(catalog)};`;
     },
     handleHotUpdate({ file, server }) {
       const locale = LOCALES.find((each) => messagesPath(each) === file);
@@ -85,7 +112,7 @@ function indexed() {
     name: "khala:indexes",
     apply: "build",
     enforce: "post",
-    buildStart: () => void (indexes = new Map(messageNames().map((key, index) => [key, index]))),
+    buildStart: () => void (indexes = new Map(indexedNames().names.map((key, index) => [key, index]))),
     transform(code, id) {
       if (!/\/(src|gallery)\//.test(id) || !code.includes("i18n/messages.ts")) return null;
       return { code: code.replaceAll(/\bm\.(\w+)/g, (found, key) => (indexes.has(key) ? `m[${indexes.get(key)}]` : found)), map: null };

@@ -10,12 +10,17 @@ type Inputs = Readonly<Record<string, string | number>>;
 
 /**
  * One function per message, such as `m.save()`. It is set before any module of the page is loaded, and stays until the page is
- * reloaded, so constants may use it.
+ * reloaded, so constants may use it. Those of `later-messages.ts` are there once it has loaded them.
  */
 export let m: Messages;
 
 export function setMessages(catalog: Catalog, locale: Locale): void {
   m = messagesOf(catalog, locale);
+}
+
+/** Add the messages of a part of the page that is loaded later. */
+export function addMessages(catalog: Catalog, locale: Locale): void {
+  m = { ...m, ...messagesOf(catalog, locale) };
 }
 
 /** The functions of a catalogue. In text that runs from right to left, what takes the place of `{name}` keeps its own direction. */
