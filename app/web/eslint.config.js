@@ -5,7 +5,7 @@ import ts from "typescript-eslint";
 
 import svelteConfig from "./svelte.config.js";
 
-const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "panel", "plans", "chats", "dialogs"];
+const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "panel", "plans", "schedules", "imports", "chats", "dialogs"];
 /** Each room, and those that it must know nothing of. */
 const rooms = [
   ["browser", ["i18n", "console", "agent", "session", "state", "workers", ...COMPONENTS]],

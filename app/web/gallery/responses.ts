@@ -2,7 +2,7 @@
 
 import type {
   AccountConnection, Agent, Approval, ClientGrant, CreatedToken, Invitation, Items, Link, Member, Memory, MemoryProposal, MemorySettings, Models, Page, Part, PlanDetail, PlanEventEntry,
-  RunContext, SearchHit, Session, SignInMethods, StepDetail, ThreadAccess, ThreadMemorySettings, Token, Tool, ToolRuleList, UsageReceipt, Used, UsedMemory, User, ReadResult,
+  RunContext, Schedule, SchedulePreview, SearchHit, Session, SignInMethods, StepDetail, ThreadAccess, ThreadMemorySettings, Token, Tool, ToolRuleList, UsageReceipt, Used, UsedMemory, User, ReadResult,
 } from "@khala/client";
 import type { AccountBudget, AccountDetail, AccountItem, AuditItem, ConsolePage, ConsoleRunHistory, DeliveryItem, Overview, PastThread, RevisionItem, RunChange, RunItem, ScheduleItem, SpendReport, ThreadItem, WebhookItem } from "../src/console/types.ts";
 import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
@@ -39,6 +39,8 @@ interface Bodies {
   "GET /api/me/sessions": Items<Session>;
   "GET /api/me/usage": Items<Used>;
   "GET /api/me/usage/receipts": Page<UsageReceipt>;
+  "GET /api/schedules": Page<Schedule>;
+  "GET /api/schedules/preview": SchedulePreview;
   "GET /api/tokens": Items<Token>;
   "POST /api/tokens": CreatedToken;
   "GET /api/grants": Items<ClientGrant>;
@@ -96,6 +98,7 @@ const RESPONSES: Responses = {
   "GET /api/tools": { items: [] },
   "GET /api/me/preferences": { titles: true },
   "GET /api/connections": { items: [] },
+  "GET /api/schedules": { items: [] },
   "PUT /api/threads/*/read": null,
   "GET /api/threads/*/feedback": { items: [] },
   "GET /api/threads/*/tool-rules": { items: [] },

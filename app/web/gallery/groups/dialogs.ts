@@ -11,10 +11,12 @@ import { AGENTS } from "../fixtures/agents.ts";
 import { idOf, inMinutes, minutesAgo } from "../fixtures/ids.ts";
 import { answer, question } from "../fixtures/messages.ts";
 import { ADA } from "../fixtures/people.ts";
+import { SCHEDULES, WAITING } from "../fixtures/schedules.ts";
 import { THREADS } from "../fixtures/threads.ts";
 import { component, type GalleryState, type Group, type Scenario } from "../state.ts";
 import Dialogs from "../views/Dialogs.svelte";
 import Help from "../views/Help.svelte";
+import Waiting from "../views/Waiting.svelte";
 
 const view = component(Dialogs, {});
 const height = 560;
@@ -58,6 +60,12 @@ const states: readonly GalleryState[] = [
   { name: "the palette finds nothing", view, height: 420, scenario: { ...CHAT, responses: { "GET /api/search": { items: [] } } }, prepare: open("palette"), act: (driver) => driver.type("#palette input", "zzz") },
   { name: "renaming", view, height: 320, scenario: CHAT, prepare: ({ chats }) => chatMenu.ask("rename", nonNull(chats.items[0])) },
   { name: "choosing a folder", view, height: 420, scenario: CHAT, prepare: ({ chats }) => chatMenu.ask("folder", nonNull(chats.items[0])) },
+  { name: "scheduled messages", view, height: 900, scenario: { ...CHAT, responses: { "GET /api/schedules": { items: [...SCHEDULES] } } }, prepare: open("schedules") },
+  { name: "no scheduled messages", view, height: 320, scenario: CHAT, prepare: open("schedules") },
+  { name: "scheduled messages of a guest", view, height: 320, prepare: open("schedules") },
+  { name: "a new schedule", view, height: 860, scenario: { ...CHAT, responses: { "GET /api/schedules/preview": { times: [inMinutes(1300), inMinutes(2740), inMinutes(4180)] } } }, prepare: open("schedules"), act: (driver) => driver.press("#schedule-new") },
+  { name: "a time to send later", view, height: 360, scenario: CHAT, prepare: open("send-later") },
+  { name: "messages that wait", view: component(Waiting, {}), scenario: { ...CHAT, responses: { "GET /api/schedules": { items: [...WAITING] } } } },
   { name: "shortcuts", view: component(Help, {}), height: 640 },
   { name: "a question to confirm", view, height: 320, prepare: (page) => void page.confirm({ title: "Delete this memory?", text: "“Prefers short answers” is deleted, with its earlier versions. This can’t be undone.", yes: "Delete" }) },
   { name: "toasts", view: component(Toasts, {}), height: 320, prepare: (page) => (page.toast("Link copied."), page.toast("The chat was deleted.", { label: "Undo", act: () => undefined }), page.toast("The file with the very long name could not be downloaded because the server is out of reach.")) },

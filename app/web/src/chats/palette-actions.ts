@@ -2,6 +2,7 @@
 
 import { tick } from "svelte";
 
+import { CLOCK } from "../conversation/icons.ts";
 import { focusMessage } from "../dialogs/focus.ts";
 import { helpShortcut } from "../dialogs/help-shortcut.svelte.ts";
 import { panelState } from "../plans/panel-state.svelte.ts";
@@ -37,6 +38,7 @@ export function paletteActions({ isAlone, onlist, onhelp }: PaletteContext): Pal
     { id: "search", label: m.search_messages(), icon: MAGNIFIER, run: searchMessages },
     { id: "settings", label: m.settings(), icon: SLIDERS, shortcut: SETTINGS_KEYS, run: () => openSettings(page) },
     { id: "gallery", label: m.agents(), icon: ROBOT, run: open("gallery") },
+    { id: "schedules", label: m.scheduled_messages(), icon: CLOCK, run: open("schedules") },
     { id: "memories", label: m.memories(), icon: BOOKMARK, run: () => openSettings(page, "memory") },
     ...(chat?.mayWrite ? [{ id: "plans", label: m.plans(), icon: CHECKLIST, run: () => panelState.open() }] : []),
     ...(chat?.thread && chat.refusal === null ? [{ id: "files", label: m.files(), icon: FOLDER, run: () => sidePanel.open(chat.id) }] : []),

@@ -282,5 +282,5 @@ export interface PageModel {
   /** The link of the shared agent that the address names, until the gallery is closed. */
   sharedAgent: string | null;
   /** The dialog that is open. */
-  dialog: "signin" | "share" | "gallery" | "search" | "settings" | "chat-settings" | "palette" | "rename" | "folder" | null;
+  dialog: "signin" | "share" | "gallery" | "search" | "settings" | "chat-settings" | "palette" | "rename" | "folder" | "schedules" | "send-later" | null;
 }
