@@ -21,7 +21,7 @@ const CODE = new Set(["code", "kbd", "pre"]);
 const NAMES = new Set(["Khala", "Khala:", "Edge", "Opera", "Firefox", "Chrome", "Safari", "Android", "Windows", "Linux", "Escape", "Enter", "Files"]);
 const NO_TEXT = /^(Arrow|Key)[A-Z]|^(Alt|Meta|Control)\+|Error$|^\(.*\)$|^(min|max)-width|^[#.[]|<\w|\w="|^M[\d.]+|sans-serif|\/$|^noopener|^hint count$|^Mac OS$|^Noto Sans|mermaid\.|^picture diagram$|^\s*(?:flowchart LR$|classDef )|--- t|^const LOOK|[{;] [\w-]+:|^quiet |^read write|^(running tools|waiting for approval)$/;
 /** Calls and constructors whose arguments nobody reads but developers, browsers and servers. */
-const INTERNAL = /^console\.|(querySelector(All)?|closest|matches|includes|startsWith|endsWith|addEventListener)$|Error$|^(DOMException|MediaQuery|Worker|RegExp|URL)$/;
+const INTERNAL = /^console\.|(querySelector(All)?|closest|matches|includes|startsWith|endsWith|addEventListener|setRequestHeader|getResponseHeader)$|Error$|^(DOMException|MediaQuery|Worker|RegExp|URL)$/;
 
 const problems = [];
 
@@ -47,6 +47,7 @@ function checkScript(file, code, isShown = file.endsWith("labels.ts")) {
     if ((ts.isCallExpression(node) || ts.isNewExpression(node)) && INTERNAL.test(node.expression.getText())) return;
     if (ts.isBinaryExpression(node) && /^[!=]==?$/.test(node.operatorToken.getText())) return;
     if (ts.isCaseClause(node)) return node.statements.forEach(visit);
+    if (ts.isPropertyAssignment(node)) return visit(node.initializer);
     if (ts.isStringLiteralLike(node) && (isText(node.text) || (isShown && !NAMES.has(node.text) && /\p{L}{2,}/u.test(node.text) && isResult(node)))) report(file, node.text);
     if (ts.isTemplateExpression(node) && [node.head.text, ...node.templateSpans.map(({ literal }) => literal.text)].some(isText)) report(file, node.getText());
     ts.forEachChild(node, visit);

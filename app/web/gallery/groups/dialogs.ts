@@ -16,6 +16,7 @@ import { THREADS } from "../fixtures/threads.ts";
 import { component, type GalleryState, type Group, type Scenario } from "../state.ts";
 import Dialogs from "../views/Dialogs.svelte";
 import Help from "../views/Help.svelte";
+import ImportChats from "../views/ImportChats.svelte";
 import Waiting from "../views/Waiting.svelte";
 
 const view = component(Dialogs, {});
@@ -66,6 +67,7 @@ const states: readonly GalleryState[] = [
   { name: "a new schedule", view, height: 860, scenario: { ...CHAT, responses: { "GET /api/schedules/preview": { times: [inMinutes(1300), inMinutes(2740), inMinutes(4180)] } } }, prepare: open("schedules"), act: (driver) => driver.press("#schedule-new") },
   { name: "a time to send later", view, height: 360, scenario: CHAT, prepare: open("send-later") },
   { name: "messages that wait", view: component(Waiting, {}), scenario: { ...CHAT, responses: { "GET /api/schedules": { items: [...WAITING] } } } },
+  { name: "importing chats", view: component(ImportChats, {}) },
   { name: "shortcuts", view: component(Help, {}), height: 640 },
   { name: "a question to confirm", view, height: 320, prepare: (page) => void page.confirm({ title: "Delete this memory?", text: "“Prefers short answers” is deleted, with its earlier versions. This can’t be undone.", yes: "Delete" }) },
   { name: "toasts", view: component(Toasts, {}), height: 320, prepare: (page) => (page.toast("Link copied."), page.toast("The chat was deleted.", { label: "Undo", act: () => undefined }), page.toast("The file with the very long name could not be downloaded because the server is out of reach.")) },
