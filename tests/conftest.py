@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from khala.store.postgres.database import Database
-from tests.support import lock_order, postgres, quick_hashes
+from tests.support import lock_order, plain_logs, postgres, quick_hashes
 from tests.support.order_of_tests import in_parts
 
 # The time of an example depends on the load of the machine, and not on the property.
@@ -19,6 +19,7 @@ settings.load_profile("laws")
 
 lock_order.install()
 quick_hashes.install()
+plain_logs.install()
 
 # While tests are collected, Python's collector would examine all objects again and again, and find nothing.
 gc.disable()

@@ -12,6 +12,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars, get_conte
 
 from khala.api.http.request_telemetry import RequestTelemetry
 from khala.telemetry.logs import HIDDEN, RedactingFilter, configure, redact
+from tests.support import plain_logs
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ0YXNzYWRhciJ9.c2lnbmF0dXJl"
 
@@ -51,6 +52,7 @@ def unconfigured() -> Iterator[None]:
     """Logging that the test itself configures."""
     yield
     structlog.reset_defaults()
+    plain_logs.install()
     for handler in logging.getLogger().handlers:
         filters = [log_filter for log_filter in handler.filters if not isinstance(log_filter, RedactingFilter)]
         handler.filters[:] = filters
