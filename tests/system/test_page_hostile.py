@@ -1,11 +1,12 @@
 """Attacks on the page: hostile message content, and the next user of the same browser."""
 
 import json
+import time
 
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.system.browser import PASSWORD, Chat, another_browser
+from tests.system.browser import PASSWORD, PATIENCE_MS, Chat, another_browser
 from tests.system.test_page_network import stored_data
 
 pytestmark = pytest.mark.timeout(150)
@@ -30,6 +31,14 @@ NEXT_ONE = """async (password) => {
 }"""
 
 
+def wait_until_kept(page: Page, text: str) -> None:
+    """Wait until the browser has stored the text of a message that the page shows already."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while text not in stored_data(page):
+        assert time.monotonic() < deadline, f"{text!r} was not stored"
+        page.wait_for_timeout(100)
+
+
 def test_hostile_messages_run_no_code_and_do_not_freeze_the_page(chat: Chat) -> None:
     chat.send(f"/echo {SCRIPTS}")
     chat.wait_for_end()
@@ -52,6 +61,7 @@ def test_an_unsent_message_of_one_account_is_not_sent_by_the_next_one(browser: B
     ada.page.evaluate(UNSENT)
     ada.send("a word of Ada's")
     expect(ada.page.locator(".message.user").last).to_have_attribute("data-state", "sending")
+    wait_until_kept(ada.page, "a word of Ada's")
     ada.page.close()
     other = ada_browser.new_page()
     other.goto(f"{link.partition('/t/')[0]}/web/icon.svg")

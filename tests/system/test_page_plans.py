@@ -392,7 +392,9 @@ def test_a_step_that_failed_is_retried_edited_or_skipped_from_the_bar_and_the_pl
     choose(bar(page), "Edit step")
     form = page.get_by_role("form", name="Edit step")
     form.get_by_label("Instructions").fill(COMPLETES)
-    press(form, "Save step")
+    # Until the page has read the event of the edit, it does not know why the plan has paused, and offers no retry.
+    with page.expect_response("**/events?after=*"):
+        press(form, "Save step")
     expect(form).to_have_count(0)
     press(bar(page), "Retry step")
     expect(bar(page)).to_contain_text("Paused for your review of “Write”")
