@@ -22,6 +22,11 @@ RECORD = """() => {
     };
     new MutationObserver(record).observe(document.body, { subtree: true, childList: true, characterData: true });
 }"""
+AWAIT_FORECASTS = """() => {
+    const later = window.setTimeout;
+    window.setTimeout = (what, ms, ...more) => later(what, ms === 800 ? 60_000 : ms, ...more);
+}"""
+"""From now on, a message waits for its forecast for a minute: the page itself waits for 800 ms."""
 
 
 class Server(Protocol):
@@ -141,6 +146,10 @@ class Chat:
     def record(self) -> None:
         """Record the states of the newest answer from now on, while it is written."""
         self.page.evaluate(RECORD)
+
+    def await_forecasts(self) -> None:
+        """Have messages wait for their forecast from now on, however busy the machine is."""
+        self.page.evaluate(AWAIT_FORECASTS)
 
     def recorded(self) -> list[str]:
         """All recorded states of the answer."""

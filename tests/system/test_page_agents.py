@@ -47,11 +47,11 @@ def sent_options(chat: Chat, text: str) -> dict[str, Any]:
     return options
 
 
-def wait_for_kept(chat: Chat, store: str, word: str, *, present: bool = True) -> None:
-    """Wait until the agent worker's store contains the word, or does not."""
+def wait_for_kept(chat: Chat, store: str, word: str, *, times: int = 1) -> None:
+    """Wait until the agent worker's store contains the word at least `times` times, or not at all if that is 0."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
-    while (word in chat.page.evaluate(KEPT, store)) != present:
-        assert time.monotonic() < deadline, f"{word!r} is {'not ' if present else ''}stored"
+    while min(found := chat.page.evaluate(KEPT, store).count(word), times or 1) != times:
+        assert time.monotonic() < deadline, f"{word!r} is stored {found} times"
         chat.page.wait_for_timeout(100)
 
 
@@ -218,6 +218,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
     chat.button("20 rounds").click()
     chat.page.get_by_label("Preview each run before it starts").check()
     chat.page.keyboard.press("Escape")
+    chat.await_forecasts()
     chat.search_messages()
     # Starts the worker, because the page waits only briefly for its estimate.
     expect(search_results(chat, "nothing yet")).to_have_count(0)
@@ -249,7 +250,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
     assert "autopilot" not in asked("Send without autopilot")
     for _ in range(2):
         assert asked("Start run")["autopilot"] is True
-    wait_for_kept(chat, "runs", "todo_list")
+    wait_for_kept(chat, "runs", "todo_list", times=3)
     field.fill(task)
     field.press("Enter")
     expect(dialog).to_contain_text("Based on 3 similar runs")
@@ -349,7 +350,7 @@ def test_the_search_works_without_the_network_and_finds_nothing_after_signing_ou
     browser.set_offline(False)
     expect(chat.page.locator("body")).to_have_attribute("data-connection", "live")
     chat.sign_out()
-    wait_for_kept(chat, "messages", "giraffes", present=False)
+    wait_for_kept(chat, "messages", "giraffes", times=0)
     assert "zebras" not in chat.page.evaluate(KEPT, "messages")
     chat.search_messages()
     for words in ("zebras", "word30", "giraffes"):

@@ -46,7 +46,8 @@ def preview_after_runs(chat: Chat, count: int) -> dict[str, Any]:
 
 
 def warm(chat: Chat) -> None:
-    """Start the worker, because the page waits only briefly for its estimate."""
+    """Start the worker, because the page waits only briefly for its estimate, and let it wait for the forecast."""
+    chat.await_forecasts()
     chat.search_messages()
     search_results(chat, "zebras")
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
