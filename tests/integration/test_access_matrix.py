@@ -236,6 +236,9 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/memories/proposals/{proposal_id}/accept": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
     "DELETE /api/memories/proposals/{proposal_id}": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
     "GET /api/me/folders": KEYED,
+    "GET /api/me/folder": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
+    "PATCH /api/me/folder": KEYED,
+    "DELETE /api/me/folder": KEYED,
     "GET /api/me/preferences": KEYED,
     "PATCH /api/me/preferences": KEYED,
     "GET /api/me/push": KEYED,
@@ -603,6 +606,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "PATCH /api/memories/{memory_id}": {"text": "The khala bound us."},
             "PATCH /api/me/memory": {"recall": True},
             "PATCH /api/me/preferences": {"titles": False},
+            "PATCH /api/me/folder": {"instructions": "Rhyme."},
             "PUT /api/me/push/subscriptions": BROWSER,
             "POST /api/threads/{thread_id}/invitations": {"email": "nobody@example.org", "role": "viewer"},
             "PATCH /api/threads/{thread_id}/listing": {"pinned": True},
@@ -663,6 +667,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             params = {"cron": "0 7 * * *"}
         if template.endswith("/at"):
             params = {"grant": str(self.run_id)}
+        if template == "/api/me/folder":
+            params = {"name": "Read" if method == "GET" else "Changed"}
         if template == "/api/search":
             params = (params or {}) | {"q": "khala"}
         elif route.endswith("/workspace/file"):

@@ -85,7 +85,8 @@ BY_ACCOUNT = {
 
 
 BY_ANON_KEY = {
-    "get /api/me/preferences", "patch /api/me/preferences", "get /api/me/folders", "get /api/me/push",
+    "get /api/me/preferences", "patch /api/me/preferences", "get /api/me/folders", "get /api/me/folder",
+    "patch /api/me/folder", "delete /api/me/folder", "get /api/me/push",
     "put /api/me/push/subscriptions", "delete /api/me/push/subscriptions/{subscription_id}",
     "get /api/me/usage", "get /api/me/memory", "patch /api/me/memory", "get /api/memories/proposals",
     "post /api/memories/proposals/{proposal_id}/accept", "delete /api/memories/proposals/{proposal_id}",
@@ -245,7 +246,7 @@ async def test_all_responses_of_openais_protocol_are_documented(
 
 async def test_every_operation_documents_its_summary_and_responses(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(document)]
-    assert len(set(names)) == len(names) == 193
+    assert len(set(names)) == len(names) == 196
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"].endswith("."), name
@@ -327,7 +328,8 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         "post /api/memories", "patch /api/memories/{memory_id}",
         "patch /api/me/memory", "patch /api/threads/{thread_id}/memory",
         "post /api/webhooks", "patch /api/webhooks/{webhook_id}", "post /api/webhooks/{webhook_id}/replay",
-        "patch /api/me/preferences", "put /api/me/push/subscriptions", "patch /api/threads/{thread_id}/listing",
+        "patch /api/me/preferences", "patch /api/me/folder", "put /api/me/push/subscriptions",
+        "patch /api/threads/{thread_id}/listing",
         "put /api/messages/{message_id}/feedback", "post /api/threads/{thread_id}/invitations",
         "post /api/claims", "post /api/auth/register", "post /api/auth/login",
         "post /api/auth/password", "patch /api/me", "post /api/tokens",

@@ -82,6 +82,7 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/threads/{id}/invitations"): ({"email": "a@b.c", "role": "viewer", "name": "x"}, "name"),
     ("PUT", "/api/messages/{id}/feedback"): ({"rating": "up", "text": "x"}, "text"),
     ("PATCH", "/api/me/preferences"): ({"titles": True, "title": True}, "title"),
+    ("PATCH", "/api/me/folder"): ({"agent": None, "agents": []}, "agents"),
     ("PUT", "/api/me/push/subscriptions"): (
         {"endpoint": "https://fcm.googleapis.com/x", "keys": {"p256dh": "x", "auth": "x", "key": "x"}},
         "keys.key",
@@ -118,7 +119,8 @@ async def test_every_body_with_an_unknown_field_is_refused(
     verb, path = verb_and_path
     body, place = BODIES[verb_and_path]
     who = await person(store)
-    answer = await server.http.request(verb, path.replace("{id}", ID), json=body, headers=who.headers)
+    params = {"name": "x"} if path == "/api/me/folder" else None
+    answer = await server.http.request(verb, path.replace("{id}", ID), params=params, json=body, headers=who.headers)
     assert place in refused(answer)
 
 

@@ -82,6 +82,7 @@ async def fill_account(account: Account, member: Account) -> Thread:
         ("PUT", feedback, {"rating": "down", "reason": "Too short"}),
         ("PATCH", "/api/me/preferences", {"instructions": "Rhyme."}),
         ("PATCH", f"/api/threads/{thread.id}/listing", {"pinned": True, "folder": "Trips"}),
+        ("PATCH", "/api/me/folder?name=Trips", {"instructions": "We go by train."}),
         ("PUT", "/api/me/tool-rules", rules),
         ("PUT", f"/api/threads/{thread.id}/tool-rules", rules),
         ("POST", "/api/tools", tool),

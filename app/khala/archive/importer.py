@@ -263,7 +263,7 @@ class _Import:
                 return {"fairness_key": self._user_id}
             case "listing":
                 return {"user_id": self._user_id, "revision": 1}
-            case "preference":
+            case "preference" | "folder":
                 return {"subject_id": self._user_id}
             case "identity" | "tool" | "agent" | "trace":
                 return {"user_id": self._user_id}

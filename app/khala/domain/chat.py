@@ -61,10 +61,25 @@ class ThreadListing(WireStruct, frozen=True, kw_only=True):
 
 
 class ThreadFolder(WireStruct, frozen=True, kw_only=True):
-    """A folder of a person, and the number of threads in it."""
+    """A folder of a person, and the number of threads in it.
+
+    `agent` is the name of the agent with which clients begin threads there. `has_instructions` says whether the person
+    has given instructions for the folder.
+    """
 
     name: str
     threads: int
+    agent: str | None = None
+    has_instructions: bool = False
+
+
+class FolderSettings(WireStruct, frozen=True, kw_only=True):
+    """A folder of a person, with the instructions that go to the model in the runs that the person requests there."""
+
+    name: str
+    threads: int
+    agent: str | None = None
+    instructions: str | None = None
 
 
 class ThreadListEntry(WireStruct, frozen=True, kw_only=True):

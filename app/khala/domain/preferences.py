@@ -1,9 +1,13 @@
-"""Preferences of a person in all their chats."""
+"""Preferences of a person in all their chats, and in those of one folder."""
+
+import msgspec
 
 from khala.domain.chat import WireStruct
 
 MAX_INSTRUCTION_CHARACTERS = 4_000
 """Of a person's own instructions."""
+MAX_FOLDER_INSTRUCTION_CHARACTERS = 8_000
+"""Of a person's instructions for one folder."""
 
 
 class Preferences(WireStruct, frozen=True, kw_only=True):
@@ -16,6 +20,13 @@ class Preferences(WireStruct, frozen=True, kw_only=True):
     instructions: str | None = None
     model: str | None = None
     titles: bool
+
+
+class FolderInstructions(msgspec.Struct, frozen=True, kw_only=True):
+    """The instructions of the folder in which a run's requester keeps the thread, and the folder's name."""
+
+    name: str
+    text: str
 
 
 NO_PREFERENCES = Preferences(titles=True)

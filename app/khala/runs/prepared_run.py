@@ -6,6 +6,7 @@ import msgspec
 
 from khala.domain.chat import Message, StoredRunOptions
 from khala.domain.parts import RecalledMemory
+from khala.domain.preferences import FolderInstructions
 from khala.memory.tool_router import ToolMeanings
 from khala.models.model_names import ModelRef
 from khala.runs.prompt_files import PromptFiles
@@ -22,6 +23,8 @@ class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     personal: str | None = None
     """The person's own instructions, which `system` contains."""
+    folder: FolderInstructions | None = None
+    """The person's instructions for the folder of the thread, which `system` contains."""
     memories: Sequence[RecalledMemory]
     history: Sequence[Message]
     tool_meanings: ToolMeanings

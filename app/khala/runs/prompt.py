@@ -19,6 +19,7 @@ from khala.domain.context import (
 )
 from khala.domain.fold import CompactionBlock, FileBlock, text_of
 from khala.domain.parts import RecalledMemory, RelevanceBasis
+from khala.domain.preferences import FolderInstructions
 from khala.domain.run_progress import RunProgress, RunStep
 from khala.domain.tools import ToolSpec
 from khala.models.port import Prompt, PromptTurn
@@ -46,6 +47,7 @@ MAX_TOKEN_BYTES = 16
 KEPT_STEPS = 2
 """The number of newest steps that a summary does not cover."""
 PERSONAL = "The person whom you answer prefers this in all conversations:\n{text}"
+IN_FOLDER = 'The person whom you answer prefers this in the conversations of their folder "{name}":\n{text}'
 TIGHT_SHARE = 0.5
 """Share of the limit above which the run's own steps are summarised."""
 
@@ -82,6 +84,8 @@ class PromptInput(msgspec.Struct, kw_only=True):
     instruction: str = ""
     personal: str | None = None
     """The person's own instructions, which the system's instructions contain."""
+    folder: FolderInstructions | None = None
+    """The person's instructions for the folder of the thread, which the system's instructions contain."""
     items: PromptItems = msgspec.field(default_factory=PromptItems)
 
 
@@ -123,20 +127,30 @@ def fit(
 
 
 def system_prompt(
-    system: str, history: Sequence[Message], *, personal: str | None = None, requested: str = ""
+    system: str,
+    history: Sequence[Message],
+    personal: str | None = None,
+    folder: FolderInstructions | None = None,
+    requested: str = "",
 ) -> tuple[str, list[Message]]:
     """The instructions as one text, and the messages that are not instructions.
 
-    The operator's instructions come first, then the person's own, those of the agent and the run, and the history's.
+    The operator's instructions come first, then the person's own, those for the folder of the thread, those of the
+    agent and the run, and the history's.
     """
     own = [text_of(message.content or ()) for message in history if message.role == "system"]
-    instructions = "\n\n".join(filter(None, (system, personal_text(personal), requested, *own)))
+    instructions = "\n\n".join(filter(None, (system, personal_text(personal), folder_text(folder), requested, *own)))
     return instructions, [message for message in history if message.role != "system"]
 
 
 def personal_text(personal: str | None) -> str:
     """The person's own instructions, as they stand in the prompt."""
     return PERSONAL.format(text=personal) if personal else ""
+
+
+def folder_text(folder: FolderInstructions | None) -> str:
+    """The person's instructions for the folder of the thread, as they stand in the prompt."""
+    return IN_FOLDER.format(name=folder.name, text=folder.text) if folder else ""
 
 
 def since_summary(content: PromptInput) -> tuple[str | None, Sequence[Message]]:
@@ -241,9 +255,11 @@ class _PromptAssembly:
 
     def _instructions(self) -> list[ContextItem[Turns]]:
         personal = self._counter.text(personal_text(self._content.personal))
+        folder = self._counter.text(folder_text(self._content.folder))
         counts = {
-            "system": max(0, self._counter.text(self._system) - personal),
+            "system": max(0, self._counter.text(self._system) - personal - folder),
             "preferences": personal,
+            "folder": folder,
             "instruction": self._counter.turns(self._ending()),
         }
         return [fixed_item(name, tokens) for name, tokens in counts.items() if tokens]

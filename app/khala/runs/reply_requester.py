@@ -84,6 +84,7 @@ class ReplyRequester:
             files=await prepared.files.read(prepared.history),
             instruction=instruction,
             personal=prepared.personal,
+            folder=prepared.folder,
             items=self._items,
         )
 

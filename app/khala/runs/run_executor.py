@@ -206,8 +206,8 @@ class RunExecutor:
         history = await self._history(claimed, candidates, shortens=shortens)
         memories = await self._recall(claimed, agent, candidates, buffer, progress, history)
         own = self._options.system if options.server_instructions else ""
-        personal = claimed.requester.instructions if options.personal else None
-        system, history = prompt.system_prompt(own, history, personal=personal, requested=options.instructions)
+        personal, folder = claimed.requester.all_instructions if options.personal else (None, None)
+        system, history = prompt.system_prompt(own, history, personal, folder, options.instructions)
         return PreparedRun(
             options=options,
             candidates=candidates,
@@ -215,6 +215,7 @@ class RunExecutor:
             files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
             system=system,
             personal=personal,
+            folder=folder,
             memories=memories,
             history=history,
             tool_meanings=self._tool_dependencies.tool_meanings(claimed.requester.user_id or claimed.lease.thread_id),

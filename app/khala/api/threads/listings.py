@@ -1,23 +1,21 @@
-"""Pinned and archived threads and folders over REST, and the undo of a deletion."""
+"""Pinned, archived and filed threads over REST, and the undo of a deletion."""
 
 from typing import Annotated
 
 import msgspec
-from litestar import Controller, get, patch, post
+from litestar import Controller, patch, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg
 
-from khala.api.accounts.authentication import BY_ACCOUNT_OR_ANON_KEY, BY_KEY
+from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented_errors
 from khala.api.openapi.document import example
 from khala.api.threads.types import ListingChanges
-from khala.api.types import Items
 from khala.domain.access import Caller
-from khala.domain.chat import Thread, ThreadFolder, ThreadListing
-from khala.store.memories.memory_settings import subject_of
-from khala.store.threads import thread_deletions, thread_listings, thread_pages
+from khala.domain.chat import Thread, ThreadListing
+from khala.store.threads import thread_deletions, thread_listings
 from khala.store.threads.thread_listings import ThreadListingChanges
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
@@ -25,7 +23,7 @@ BODY = ("payload_too_large", "unsupported_media_type")
 
 
 class ListingController(Controller):
-    """Pinned and archived threads, and folders."""
+    """Pinned and archived threads, threads in folders, and deletions that are undone."""
 
     path = "/"
     tags = ("Threads",)
@@ -48,19 +46,6 @@ class ListingController(Controller):
         """Change where the caller keeps the thread on their own list. Nobody else sees it."""
         changes = ThreadListingChanges(**msgspec.structs.asdict(data))
         return await thread_listings.change(context.db, thread_id, caller, changes)
-
-    @get(
-        "/me/folders",
-        operation_id="listFolders",
-        summary="List the folders of threads",
-        security=BY_ACCOUNT_OR_ANON_KEY,
-        response_description="The folders, by name.",
-        responses=documented_errors("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable"),
-    )
-    async def folders(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ThreadFolder]:
-        """List the folders of the account, or of the holder of the anonymous key."""
-        subject_of(caller)
-        return Items(items=await thread_pages.folders(context.db, caller))
 
     @post(
         "/threads/{thread_id:uuid}/restore",

@@ -19,7 +19,7 @@ from khala.store.postgres.retries import retried
 from khala.store.schema.tables import approvals, memberships, messages, runs
 from khala.store.schema.tables import threads as threads_table
 from khala.store.sharing import invitations
-from khala.store.threads import feedback, thread_listings, thread_lists, threads
+from khala.store.threads import feedback, thread_folders, thread_listings, thread_lists, threads
 from khala.store.threads.reset_marks import IS_MESSAGE
 from khala.store.tools import todos, workspace_files
 from khala.store.webhooks import outbox
@@ -77,6 +77,7 @@ async def _transfer(connection: AsyncConnection, thread_id: UUID, key_hash: byte
     await thread_lists.add_entry(driver, thread_id, user_id)
     await feedback.move(driver, thread_id, author_id_of_key(key_hash), user_id)
     await thread_listings.move(driver, thread_id, user_id)
+    await thread_folders.copy(driver, author_id_of_key(key_hash), user_id)
     await invitations.remove(driver, thread_id, user_id)
     # Workspace owners are locked after threads and users, both of which are locked here.
     await workspace_files.move_all(driver, thread_id, user_id, f"claimed/{str(thread_id)[:8]}")

@@ -46,6 +46,7 @@ PRUNE = """
     )
 """
 """Deletes old versions that no active run uses."""
+LEAVE_FOLDERS = "UPDATE thread_folders SET agent = NULL WHERE subject_id = $1 AND agent = $2"
 DELETE_LINK = "DELETE FROM agent_links WHERE user_id = $1 AND name = $2"
 
 
@@ -87,12 +88,16 @@ async def change(db: Database, user_id: UUID, name: str, changes: Mapping[str, A
 
 @retried
 async def remove(db: Database, user_id: UUID, name: str) -> None:
-    """Delete the agent and its link. Its versions stay for runs that use them. Raises `NotFound`."""
+    """Delete the agent and its link, and take it from folders. Its versions stay for runs that use them.
+
+    Raises `NotFound`.
+    """
     async with db.driver() as driver, driver.transaction():
         await thread_lists.lock_user(driver, user_id)
         removed = await current(driver, user_id, name)
         await driver.execute("UPDATE agents SET deleted_at = now() WHERE id = $1", removed.id)
         await driver.execute(DELETE_LINK, user_id, name)
+        await driver.execute(LEAVE_FOLDERS, user_id, name)
 
 
 async def of_user(driver: Driver, user_id: UUID) -> list[Agent]:

@@ -1,6 +1,6 @@
 """Settings of memory: of accounts, of guests by their key, and of threads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from khala.domain.access import Action, Caller, author_id_of_key
 from khala.domain.errors import Forbidden, Unauthorized
 from khala.domain.memories import Extraction, MemorySettings, ThreadMemorySettings
+from khala.domain.preferences import FolderInstructions
 from khala.store.accounts import account_marks
 from khala.store.memories import extraction_jobs
 from khala.store.postgres import rows
@@ -29,9 +30,21 @@ SET_PERSONAL = """
 """
 KEEP_OUT = "INSERT INTO memory_settings (subject_id, recall) VALUES ($1, false)"
 READ_MANY = """
-    SELECT subject_id, recall, extraction, instructions, model FROM unnest($1::uuid[]) AS asked (subject_id)
+    SELECT asked.run_id, recall, extraction, preferences.instructions, model,
+           folders.name AS folder, folders.instructions AS folder_instructions
+    FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS asked (run_id, subject_id, thread_id)
     LEFT JOIN memory_settings USING (subject_id) LEFT JOIN preferences USING (subject_id)
+    LEFT JOIN listings AS mine
+     ON mine.user_id = asked.subject_id AND mine.thread_id = asked.thread_id AND NOT mine.gone
+    LEFT JOIN guest_listings AS guest ON guest.thread_id = asked.thread_id
+    LEFT JOIN thread_folders AS folders
+     ON folders.subject_id = asked.subject_id AND folders.name = coalesce(mine.folder, guest.folder)
+    AND CASE WHEN folders.anon_key_hash IS NULL THEN mine.folder IS NOT NULL ELSE folders.anon_key_hash = (
+            SELECT threads.anon_key_hash FROM threads WHERE threads.id = asked.thread_id)
+        END
 """
+"""Settings of the requesters of runs. The folder of a thread is the requester's: on the list of the user, or for a
+guest with the thread's key."""
 LOCK_THREAD = "SELECT owner_id FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
 
 
@@ -56,6 +69,13 @@ class RunRequester(msgspec.Struct, frozen=True, kw_only=True):
     """Their own instructions to the model in all chats."""
     model: str | None = None
     """The model that they prefer."""
+    folder: FolderInstructions | None = None
+    """Their instructions for the folder in which they keep the thread."""
+
+    @property
+    def all_instructions(self) -> tuple[str | None, FolderInstructions | None]:
+        """Their own instructions, and those for the folder."""
+        return self.instructions, self.folder
 
 
 def subject_of(caller: Caller) -> UUID:
@@ -80,15 +100,13 @@ async def read(driver: Driver, subject_id: UUID, *, default: Extraction) -> Memo
 async def read_requesters(driver: Driver, runs: Sequence[rows.Record]) -> dict[UUID, RunRequester]:
     """The requesters of runs, with their settings, by run."""
     subjects = {row["id"]: row["user_id"] or row["asker_key_id"] for row in runs}
-    known = {subject_id for subject_id in subjects.values() if subject_id is not None}
-    settings = {row["subject_id"]: row for row in await driver.fetch(READ_MANY, list(known))} if known else {}
-    return {row["id"]: _requester(row["user_id"], subjects[row["id"]], settings) for row in runs}
+    known = [(row["id"], subjects[row["id"]], row["thread_id"]) for row in runs if subjects[row["id"]] is not None]
+    found = await driver.fetch(READ_MANY, *zip(*known, strict=True)) if known else []
+    settings = {row["run_id"]: row for row in found}
+    return {row["id"]: _requester(row["user_id"], subjects[row["id"]], settings.get(row["id"])) for row in runs}
 
 
-def _requester(
-    user_id: UUID | None, subject_id: UUID | None, settings: Mapping[UUID | None, rows.Record]
-) -> RunRequester:
-    stored = settings.get(subject_id)
+def _requester(user_id: UUID | None, subject_id: UUID | None, stored: rows.Record | None) -> RunRequester:
     if stored is None:
         return RunRequester(user_id=user_id, subject_id=subject_id)
     return RunRequester(
@@ -98,7 +116,13 @@ def _requester(
         extraction=stored["extraction"],
         instructions=stored["instructions"],
         model=stored["model"],
+        folder=_folder(stored),
     )
+
+
+def _folder(stored: rows.Record) -> FolderInstructions | None:
+    text = stored["folder_instructions"]
+    return None if text is None else FolderInstructions(name=stored["folder"], text=text)
 
 
 @retried

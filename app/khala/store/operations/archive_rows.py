@@ -229,6 +229,15 @@ KINDS: tuple[RowKind, ...] = (
         added_later=True,
     ),
     RowKind(
+        name="folder",
+        file="folders.jsonl",
+        table=tables.thread_folders,
+        query='SELECT * FROM thread_folders WHERE subject_id = $1 ORDER BY name COLLATE "C"',
+        left_out={"subject_id": "the user", "anon_key_hash": "accounts have none"},
+        added_later=True,
+        page=100,
+    ),
+    RowKind(
         name="charge",
         file="charges.jsonl",
         table=tables.usage_ledger,

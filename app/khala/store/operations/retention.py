@@ -135,6 +135,8 @@ SWEEPS = {
         SELECT FROM threads WHERE threads.anon_key_hash = memory_settings.anon_key_hash)""",
     "preferences": """anon_key_hash IS NOT NULL AND changed_at < now() - interval '1 day' AND NOT EXISTS (
         SELECT FROM threads WHERE threads.anon_key_hash = preferences.anon_key_hash)""",
+    "thread_folders": """anon_key_hash IS NOT NULL AND changed_at < now() - interval '1 day' AND NOT EXISTS (
+        SELECT FROM threads WHERE threads.anon_key_hash = thread_folders.anon_key_hash)""",
     "thread_deletions": "expires_at < now()",
     # A reservation is given back by the run that made it.
     "budgets": """ends_at < now() - interval '1 day' AND reserved + coalesce((
@@ -161,6 +163,7 @@ SWEPT_BY = {
     "oauth_clients": "created_at",
     "memory_settings": "changed_at",
     "preferences": "changed_at",
+    "thread_folders": "changed_at",
     "budgets": "ends_at",
     "schedules": "updated_at",
     "usage_ledger": "created_at",

@@ -59,6 +59,7 @@ GUARDS = {
     "title_jobs": ("threads", "users"),
     "message_feedback": ("threads", "thread_resets", "users"),
     "preferences": ("owner", "users"),
+    "thread_folders": ("owner", "users"),
     "blobs": ("threads", "thread_resets"),
     "plan_steps": ("threads", "thread_resets"),
     "plan_events": ("threads", "thread_resets"),

@@ -59,6 +59,21 @@ preferences = Table(
     Index("preferences_changed_at_idx", "changed_at", postgresql_where=text("anon_key_hash IS NOT NULL")),
 )
 
+# The folders that accounts and guests have made or given settings. A folder without a row has a thread in it.
+thread_folders = Table(
+    "thread_folders",
+    metadata,
+    # The user, or the author id of an anonymous key.
+    Column("subject_id", Uuid, primary_key=True),
+    Column("name", Text, primary_key=True),
+    # The key of a guest: the row is deleted when the key opens no thread any more.
+    Column("anon_key_hash", LargeBinary),
+    Column("instructions", Text),
+    Column("agent", Text),
+    time_column("changed_at"),
+    Index("thread_folders_changed_at_idx", "changed_at", postgresql_where=text("anon_key_hash IS NOT NULL")),
+)
+
 message_feedback = Table(
     "message_feedback",
     metadata,

@@ -18,6 +18,7 @@ from khala.store.schema.chat_tables import (
     message_feedback,
     preferences,
     thread_deletions,
+    thread_folders,
     title_jobs,
 )
 from khala.store.schema.columns import metadata
@@ -133,6 +134,7 @@ __all__ = [
     "stream_subscriptions",
     "streams",
     "thread_deletions",
+    "thread_folders",
     "thread_resets",
     "threads",
     "title_jobs",

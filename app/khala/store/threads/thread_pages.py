@@ -6,14 +6,13 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.access import Caller
-from khala.domain.chat import ListedThread, ThreadFolder
+from khala.domain.chat import ListedThread
 from khala.store.accounts.account_marks import IS_OWNER_PRESENT
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database
 
 LAST_POSITION = datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1)
 """Behind every thread in the order of thread lists."""
-MAX_FOLDERS = 500
 
 LISTING = """
     LEFT JOIN listings AS mine ON mine.user_id = $1 AND mine.thread_id = threads.id AND NOT mine.gone
@@ -78,15 +77,6 @@ LISTED_THREADS = _listed()
 planner scan all threads."""
 PAGE = _page(LISTED_THREADS)
 FILTERED_PAGE = _page(_listed(LISTING, FITS))
-FOLDERS = f"""
-    SELECT folder AS name, count(*)::int AS threads FROM (
-        SELECT folder FROM listings JOIN threads ON threads.id = listings.thread_id AND threads.deleted_at IS NULL
-        WHERE user_id = $1 AND NOT gone AND folder IS NOT NULL
-        UNION ALL
-        SELECT folder FROM threads JOIN guest_listings ON guest_listings.thread_id = threads.id
-        WHERE threads.anon_key_hash = $2 AND threads.deleted_at IS NULL AND folder IS NOT NULL
-    ) AS kept GROUP BY folder ORDER BY folder LIMIT {MAX_FOLDERS}
-"""
 
 
 class ThreadFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,10 +117,3 @@ async def list_page(
         )
         for row in page
     ]
-
-
-async def folders(db: Database, caller: Caller) -> list[ThreadFolder]:
-    """The caller's folders by name, those of the account and those of the anonymous key."""
-    async with db.driver() as driver:
-        found = await driver.fetch(FOLDERS, caller.user_id, caller.anon_key_hash)
-    return [ThreadFolder(name=row["name"], threads=row["threads"]) for row in found]
