@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.support import postgres
 from tests.support.server import Server, ended
@@ -67,6 +67,88 @@ def test_chats_are_pinned_filed_archived_deleted_and_restored(chat: Chat, tmp_pa
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert chat.complaints == []
+
+
+def test_a_folder_has_instructions_an_agent_and_new_chats(chat: Chat) -> None:
+    page = chat.page
+    chat.register("folders@example.com", "Ada")
+    chat.send("Hotels in Lisbon /words=5")
+    chat.wait_for_end()
+    chat.act_on("Hotels in Lisbon", "Move to folder…")
+    page.get_by_label("New folder").fill("Travel")
+    page.keyboard.press("Enter")
+    act_on_folder(page, "Travel", "Instructions and agent…")
+    dialog = page.get_by_role("dialog", name="Travel")
+    expect(dialog.get_by_role("link", name="Hotels in Lisbon")).to_be_visible()
+    dialog.get_by_label("Instructions").fill("We go by train.")
+    dialog.get_by_label("Agent").select_option("Web researcher")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("status")).to_have_text("Saved.")
+    dialog.get_by_role("button", name="New chat in this folder").click()
+    expect(page.get_by_role("button", name="Travel 2")).to_be_visible()
+    expect(page.locator("#folder-open")).to_have_text("Travel")
+    expect(page.get_by_role("button", name="Web researcher")).to_be_visible()
+    with page.expect_request(lambda request: request.url.endswith("/send")) as sent:
+        chat.send("Trains to Porto /words=5")
+    assert sent.value.post_data_json["options"]["agent"] == "researcher"
+    chat.wait_for_end()
+    act_on_folder(page, "Travel", "Rename…")
+    page.get_by_role("dialog").get_by_label("Name").fill("Portugal")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Portugal 2")).to_be_visible()
+    expect(page.locator("#folder-open")).to_have_text("Portugal")
+    page.reload()
+    page.locator("#folder-open").click()
+    dialog = page.get_by_role("dialog", name="Portugal")
+    expect(dialog.get_by_label("Instructions")).to_have_value("We go by train.")
+    expect(dialog.get_by_label("Agent")).to_have_value("researcher")
+    dialog.get_by_role("link", name="Hotels in Lisbon").click()
+    expect(page.get_by_role("heading", name="Hotels in Lisbon")).to_be_visible()
+    for title in ("Hotels in Lisbon", "Trains to Porto"):
+        chat.act_on(title, "Move to folder…")
+        page.get_by_role("button", name="Take out of the folder").click()
+    expect(page.locator("#folder-open")).to_have_count(0)
+    expect(page.get_by_role("button", name="Portugal", exact=True)).to_be_visible()
+    act_on_folder(page, "Portugal", "Delete")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("button", name="Portugal")).to_have_count(0)
+    expect(chat.listed("Trains to Porto")).to_be_visible()
+    assert chat.complaints == []
+
+
+def test_a_guest_begins_chats_in_a_folder_renames_and_deletes_it(chat: Chat) -> None:
+    page = chat.page
+    chat.send("Hotels in Lisbon /words=5")
+    chat.wait_for_end()
+    chat.act_on("Hotels in Lisbon", "Move to folder…")
+    page.get_by_label("New folder").fill("Travel")
+    page.keyboard.press("Enter")
+    act_on_folder(page, "Travel", "New chat in this folder")
+    expect(page.locator("#folder-open")).to_have_text("Travel")
+    chat.send("Trains to Porto /words=5")
+    chat.wait_for_end()
+    chat.button("New chat").click()
+    expect(page.locator("#folder-open")).to_have_count(0)
+    act_on_folder(page, "Travel", "Rename…")
+    page.get_by_role("dialog").get_by_label("Name").fill("Portugal")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Portugal 2")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("button", name="Portugal 2")).to_be_visible()
+    act_on_folder(page, "Portugal", "Instructions and agent…")
+    expect(page.get_by_role("dialog", name="Portugal").get_by_role("button", name="Sign in")).to_be_visible()
+    page.keyboard.press("Escape")
+    act_on_folder(page, "Portugal", "Delete")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("button", name="Portugal")).to_have_count(0)
+    expect(chat.listed("Hotels in Lisbon")).to_be_visible()
+    assert chat.complaints == []
+
+
+def act_on_folder(page: Page, name: str, action: str) -> None:
+    """Choose an action in the menu of a folder."""
+    page.get_by_role("heading", name=name).get_by_role("button", name=f"Actions for “{name}”").click()
+    page.get_by_role("menuitem", name=action).click()
 
 
 def test_a_temporary_chat_is_on_no_list_survives_a_reload_and_is_deleted_from_its_menu(chat: Chat) -> None:

@@ -5,8 +5,10 @@ import type {
   RunContext, Schedule, SchedulePreview, SearchHit, Session, SignInMethods, StepDetail, ThreadAccess, ThreadMemorySettings, Token, Tool, ToolRuleList, UsageReceipt, Used, UsedMemory, User, ReadResult,
 } from "@khala/client";
 import type { AccountBudget, AccountDetail, AccountItem, AuditItem, ConsolePage, ConsoleRunHistory, DeliveryItem, Overview, PastThread, RevisionItem, RunChange, RunItem, ScheduleItem, SpendReport, ThreadItem, WebhookItem } from "../src/console/types.ts";
+import type { FolderSettings } from "../src/chats/folder-actions.ts";
 import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
 import type { ServerPreferences } from "../src/conversation/model-list.svelte.ts";
+import type { ChatFolder } from "../src/state/page-model.ts";
 import type { WorkspacePage } from "../src/panel/workspace-files.ts";
 import { isSanitizer, withDiagramFont } from "./diagram-font.ts";
 import { MODELS } from "./fixtures/models.ts";
@@ -36,6 +38,8 @@ interface Bodies {
   "GET /api/me": User;
   "GET /api/me/memory": MemorySettings;
   "GET /api/me/preferences": ServerPreferences;
+  "GET /api/me/folders": Items<ChatFolder>;
+  "GET /api/me/folder": FolderSettings;
   "GET /api/me/sessions": Items<Session>;
   "GET /api/me/usage": Items<Used>;
   "GET /api/me/usage/receipts": Page<UsageReceipt>;
@@ -97,6 +101,7 @@ const RESPONSES: Responses = {
   "GET /api/agents": { items: [] },
   "GET /api/tools": { items: [] },
   "GET /api/me/preferences": { titles: true },
+  "GET /api/me/folders": { items: [] },
   "GET /api/connections": { items: [] },
   "GET /api/schedules": { items: [] },
   "PUT /api/threads/*/read": null,

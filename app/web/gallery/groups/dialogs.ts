@@ -44,6 +44,12 @@ function hit(number: number, text: string, match: SearchHit["match"], ranges: [n
   return { threadId: idOf(5000 + number), messageId: idOf(6000 + number), text, match, by: "words", score: 0.8, createdAt: minutesAgo(number), highlights: ranges.map(([start, end]) => ({ start, end })) };
 }
 
+const FOLDER: Responses = {
+  "GET /api/agents": { items: [...AGENTS] },
+  "GET /api/me/folders": { items: [{ name: "Later", threads: 0 }, { name: "Travel", threads: 3, agent: nonNull(AGENTS[0]).name, hasInstructions: true }] },
+  "GET /api/me/folder": { name: "Travel", threads: 3, agent: nonNull(AGENTS[0]).name, instructions: "We go by train, with two children. Prices in euros." },
+};
+
 const states: readonly GalleryState[] = [
   { name: "sign in", view, height, prepare: open("signin") },
   { name: "create an account", view, height, scenario: { thread: { title: "Leases" } }, prepare: open("signin"), act: (driver) => driver.press("#signin-switch") },
@@ -68,10 +74,22 @@ const states: readonly GalleryState[] = [
   { name: "a time to send later", view, height: 360, scenario: CHAT, prepare: open("send-later") },
   { name: "messages that wait", view: component(Waiting, {}), scenario: { ...CHAT, responses: { "GET /api/schedules": { items: [...WAITING] } } } },
   { name: "importing chats", view: component(ImportChats, {}) },
+  { name: "a folder", view, height: 860, scenario: { ...CHAT, responses: FOLDER }, prepare: openFolder() },
+  { name: "a folder without chats and settings", view, height: 700, scenario: { ...CHAT, responses: { ...FOLDER, "GET /api/me/folder": { name: "Later", threads: 0 } } }, prepare: openFolder("Later") },
+  { name: "a folder cannot be loaded", view, height: 640, scenario: { ...CHAT, responses: { ...FOLDER, "GET /api/me/folder": new Refusal(403, "forbidden", "No.") } }, prepare: openFolder() },
+  { name: "a folder of a guest", view, height: 420, scenario: { known: [{ id: idOf(5101), title: "Hotels", created: true, key: "key", folder: "Travel" }] }, prepare: openFolder() },
+  { name: "renaming a folder", view, height: 320, scenario: CHAT, prepare: openFolder("Travel", true) },
   { name: "shortcuts", view: component(Help, {}), height: 640 },
   { name: "a question to confirm", view, height: 320, prepare: (page) => void page.confirm({ title: "Delete this memory?", text: "“Prefers short answers” is deleted, with its earlier versions. This can’t be undone.", yes: "Delete" }) },
   { name: "toasts", view: component(Toasts, {}), height: 320, prepare: (page) => (page.toast("Link copied."), page.toast("The chat was deleted.", { label: "Undo", act: () => undefined }), page.toast("The file with the very long name could not be downloaded because the server is out of reach.")) },
 ];
+
+function openFolder(name = "Travel", renames = false): (page: PageModel) => Promise<void> {
+  return async (page) => {
+    await page.chats.loadFolders();
+    chatMenu.askFolder(name, renames);
+  };
+}
 
 function nonNull<T>(value: T | undefined): T {
   if (value === undefined) throw new Error("The list of chats is empty.");

@@ -20,6 +20,7 @@ const states: readonly GalleryState[] = [
   { name: "an account without chats", view, height, scenario: { user: ADA } },
   { name: "a call and a plan wait", view, height, scenario: { user: ADA, threads: [...THREADS.slice(0, 4), thread(20, "Photo albums", 20, { planWaits: true, unread: true }), thread(21, "Move the archive to another bucket", 25, { planWaits: true, running: true })] } },
   { name: "a folder is closed", view, height: 860, scenario: LIST, act: (driver) => driver.press("h2 button") },
+  { name: "the menu of a folder", view, height: 860, scenario: LIST, act: (driver) => driver.press("h2 .icon") },
   { name: "the archive", view, height, scenario: LIST, prepare: () => void (chatMenu.showsArchived = true) },
   { name: "the menu of a chat", view, height: 860, scenario: LIST, act: (driver) => driver.press(".tools button") },
   { name: "a chat is being renamed", view, height: 860, scenario: LIST, act: beginRename },

@@ -1,4 +1,4 @@
-// The menu of a chat and the dialogs that it opens.
+// The menus of chats and folders, and the dialogs that they open.
 
 import { page } from "../state/page.svelte.ts";
 import type { ChatListItem, ChatView } from "../state/page-model.ts";
@@ -8,18 +8,25 @@ class ChatMenuState {
   open: { chat: ChatListItem; anchor: HTMLElement; inList: boolean } | null = $state.raw(null);
   /** The chat of the dialog in which it is renamed or filed. */
   chat: ChatListItem | null = $state.raw(null);
+  /** The folder whose menu is open, and the button that opened it. `onopen` is called when a chat there opens. */
+  openFolder: { name: string; anchor: HTMLElement; onopen: () => void } | null = $state.raw(null);
+  /** The folder that a dialog shows or renames; null in the dialog that moves a chat. */
+  folder: { name: string; renames: boolean } | null = $state.raw(null);
   /** The id of the chat that is renamed in its row. */
   editingId: string | null = $state(null);
   /** Whether the list shows the archived chats instead of the others. */
   showsArchived = $state(false);
 
-  toggle(chat: ChatListItem, anchor: HTMLElement, inList: boolean): void {
-    this.open = this.open?.anchor === anchor ? null : { chat, anchor, inList };
+  /** Open a dialog for this folder. */
+  askFolder(name: string, renames = false): void {
+    this.folder = { name, renames };
+    page.dialog = "folder";
   }
 
   /** Open a dialog for this chat. */
   ask(dialog: "rename" | "folder", chat: ChatListItem): void {
     this.chat = chat;
+    this.folder = null;
     page.dialog = dialog;
   }
 }

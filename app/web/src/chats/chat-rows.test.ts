@@ -55,6 +55,12 @@ describe("the sections", () => {
     expect(rows.flatMap((row) => (row.kind === "heading" && row.folder ? [[row.text, row.folder.count, row.folder.isClosed]] : []))).toEqual([["Today", 1, false], ["work 9", 1, false], ["Work 10", 1, true]]);
   });
 
+  test("have an empty folder that was made, once and at its place", () => {
+    const rows = arrangeRows(chats, NOW, new Set(), [{ name: "Work 9½" }, { name: "Today" }]);
+    expect(rows.flatMap((row) => (row.kind === "heading" && row.folder ? [[row.text, row.folder.count]] : []))).toEqual([["Today", 1], ["work 9", 1], ["Work 9½", 0], ["Work 10", 1]]);
+    expect(arrangeRows([], NOW, new Set(["Trips"]), [{ name: "Trips" }])).toEqual([{ kind: "heading", key: "folder Trips", text: "Trips", folder: { name: "Trips", count: 0, isClosed: true } }]);
+  });
+
   test("are of the chats that are archived, or of the others", () => {
     const all = [...chats, { ...chat("f"), archived: true }];
     expect(chatsOf(all, { archived: true }).map(({ id }) => id)).toEqual(["f"]);

@@ -44,18 +44,18 @@ export function chatsOf(chats: readonly ChatListItem[], { archived, hasDraft = (
   return chats.filter((chat) => chat.archived === archived && (!chat.isEmpty || hasDraft(chat.id)));
 }
 
-/** The names of the folders, in the order of the alphabet. */
-export function folderNames(chats: readonly ChatListItem[]): string[] {
-  const names = new Set(chats.flatMap(({ folder }) => folder ?? []));
+/** The names of the folders of chats and of `others`, in the order of the alphabet. */
+export function folderNames(chats: readonly ChatListItem[], others: readonly { name: string }[] = []): string[] {
+  const names = new Set([...chats.flatMap(({ folder }) => folder ?? []), ...others.map(({ name }) => name)]);
   return [...names].sort((one, other) => one.localeCompare(other, undefined, { numeric: true, sensitivity: "base" }));
 }
 
-/** The rows of the list. Chats keep the given order within their section; those in folders of `closed` are hidden. */
-export function arrangeRows(chats: readonly ChatListItem[], now: number, closed: ReadonlySet<string> = new Set()): ListRow[] {
+/** The rows of the list. Chats keep the given order within their section; those in folders of `closed` are hidden. `made` are folders that may be empty. */
+export function arrangeRows(chats: readonly ChatListItem[], now: number, closed: ReadonlySet<string> = new Set(), made: readonly { name: string }[] = []): ListRow[] {
   const pinned = chats.filter((chat) => chat.pinned);
   const others = chats.filter((chat) => !chat.pinned);
   const heading: ListRow[] = pinned.length > 0 ? [{ kind: "heading", key: "pinned", text: m.pinned() }] : [];
-  const folders = folderNames(others).flatMap((name) => folderRows(name, others.filter(({ folder }) => folder === name), closed.has(name)));
+  const folders = folderNames(others, made).flatMap((name) => folderRows(name, others.filter(({ folder }) => folder === name), closed.has(name)));
   return [...heading, ...pinned.map(chatRow), ...folders, ...groupByTime(others.filter(({ folder }) => folder === null), now)];
 }
 

@@ -8,12 +8,12 @@ import type { OpenChat } from "./chat.svelte.ts";
 import { keysOf } from "./keyring.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import { mergeChats, applyListPatch } from "./chat-list-items.ts";
-import type { Account, ChatListing, ChatListModel, ChatListItem, PageModel, ThreadKeys } from "./page-model.ts";
+import type { Account, ChatFolder, ChatListing, ChatListModel, ChatListItem, PageModel, ThreadKeys } from "./page-model.ts";
 import { m } from "../i18n/messages.ts";
 
 /** What the list needs of the page. */
 export interface ChatListContext {
-  readonly page: { readonly account: Account; readonly requests: PageRequests; readonly chat: OpenChat | null } & Pick<PageModel, "toast">;
+  readonly page: { readonly account: Account; readonly requests: PageRequests; readonly chat: OpenChat | null } & Pick<PageModel, "agents" | "toast">;
   /** Read wherever the browser's chats are read: makes them reactive, because they live in the storage. */
   keysChanged(): number;
   forget(id: string): void;
@@ -27,6 +27,7 @@ export class ChatList implements ChatListModel {
   revision: number | null = $state(null);
   hasMore = $state(false);
   invitations: readonly Invitation[] = $state.raw(EMPTY_THREAD_LIST.invitations);
+  folders: readonly ChatFolder[] = $state.raw([]);
 
   constructor(keyring: Keyring, page: ChatListContext) {
     this.#keyring = keyring;
@@ -53,10 +54,31 @@ export class ChatList implements ChatListModel {
 
   /** Apply the changes of the account's list. */
   applyPatch(patch: ListPatch): void {
-    this.entries = applyListPatch(this.entries, patch);
+    const before = this.entries;
+    this.entries = applyListPatch(before, patch);
     this.revision = patch.revision;
     this.hasMore = patch.hasMore;
     this.invitations = patch.invitations;
+    if (patch.whole || patch.entries.some(({ thread, folder }) => folder !== before.get(thread.id)?.folder)) void this.loadFolders();
+  }
+
+  async loadFolders(): Promise<void> {
+    const { account, requests } = this.#context.page;
+    const userId = account.user?.id;
+    const found = userId ? await requests.quietly<{ items: ChatFolder[] }>("GET", "/api/me/folders") : null;
+    if (found && account.user?.id === userId) this.folders = found.items;
+  }
+
+  get folderAgent(): string | null {
+    const { agents, chat } = this.#context.page;
+    const name = chat && this.#folderName(chat.id);
+    const agent = this.folders.find((folder) => folder.name === name)?.agent;
+    // One that does not exist any more would fail each message.
+    return agent !== undefined && (agents.items === null || agents.find(agent) !== null) ? agent : null;
+  }
+
+  #folderName(id: string): string | null {
+    return this.items.find((item) => item.id === id)?.folder ?? null;
   }
 
   /** Reset to an unknown list. */
@@ -65,6 +87,7 @@ export class ChatList implements ChatListModel {
     this.revision = null;
     this.hasMore = false;
     this.invitations = EMPTY_THREAD_LIST.invitations;
+    this.folders = [];
   }
 
   /** The chat to start with: one that is not created on the server yet, or a new one. */
@@ -73,13 +96,17 @@ export class ChatList implements ChatListModel {
     return this.#keyring.findUncreated(userId) ?? this.#keyring.add(userId);
   }
 
-  add(isTemporary = false): void {
+  add(isTemporary = false, folder: string | null = null): void {
     const { chat, account } = this.#context.page;
     const isUnused = chat !== null && chat.refusal === null && chat.revision !== null && !chat.shared && !chat.hasQuestions;
-    if (isUnused && chat.isTemporary === isTemporary) return;
-    const before = isUnused ? this.#unused : null;
-    this.#unused = isUnused ? chat.known : null;
-    this.#context.goTo(before ?? (isTemporary ? this.#keyring.addTemporary(account.user?.id) : this.newOrUncreated()));
+    const isAlike = isUnused && chat.isTemporary === isTemporary;
+    const current = isAlike ? this.#folderName(chat.id) : null;
+    if (isAlike && current === folder) return;
+    if (isAlike && current === null) return void this.organise(chat.id, { folder });
+    const before = isUnused && !isAlike && folder === null ? this.#unused : null;
+    this.#unused = isUnused && !isAlike ? chat.known : null;
+    const known = before ?? (isTemporary ? this.#keyring.addTemporary(account.user?.id) : this.newOrUncreated());
+    this.#context.goTo(before || folder === (known.folder ?? null) ? known : this.#keyring.update(known, { folder }));
   }
 
   async rename(id: string, title: string): Promise<void> {
@@ -88,10 +115,16 @@ export class ChatList implements ChatListModel {
     if (thread && this.#keyring.find(id)) this.#keyring.update(known, { title, named: true });
   }
 
+  /** Put a chat that the server has just created into the folder in which it was begun. */
+  async fileNew(id: string): Promise<void> {
+    const folder = this.#keyring.find(id)?.folder;
+    if (folder) await this.organise(id, { folder });
+  }
+
   async organise(id: string, changes: ChatListing): Promise<boolean> {
     const kept = this.#keyring.find(id);
     // A link has no list on the server; what its holder chooses stays in this browser.
-    if (!kept || kept.key) {
+    if (!kept || kept.key || kept.ownerId) {
       const keys = keysOf(kept ?? this.#keyring.known(id));
       const done = await this.#context.page.requests.attempt(m.couldnt_change_chat(), "PATCH", `/api/threads/${id}/listing`, { keys, body: changes });
       if (done === undefined) return false;

@@ -151,6 +151,9 @@ export interface ChatListItem {
 /** Where a person keeps a chat on their own list. What is left out stays as it is. */
 export type ChatListing = { pinned?: boolean; archived?: boolean; folder?: string | null };
 
+/** A folder of the account. `agent` is the name of the one that answers there if the person has chosen none. */
+export type ChatFolder = { readonly name: string; readonly threads: number; readonly agent?: string; readonly hasInstructions?: true };
+
 /** A button in a toast. */
 export type ToastAction = { label: string; act: () => void };
 
@@ -158,8 +161,13 @@ export interface ChatListModel {
   readonly items: readonly ChatListItem[];
   readonly hasMore: boolean;
   readonly anonymousCount: number;
-  /** Open a new chat, unless the open one is new and of this kind. */
-  add(isTemporary?: boolean): void;
+  /** The folders of the account on the server, which may be empty. Others have a chat that only this browser knows. */
+  readonly folders: readonly ChatFolder[];
+  loadFolders(): Promise<void>;
+  /** The agent of the open chat's folder, which answers if the person has chosen none; null for none. */
+  readonly folderAgent: string | null;
+  /** Open a new chat, unless the open one is new and of this kind. `folder`: it is in this folder. */
+  add(isTemporary?: boolean, folder?: string): void;
   rename(id: string, title: string): Promise<void>;
   /** Pin it, archive it or put it into a folder. Returns whether that succeeded. */
   organise(id: string, changes: ChatListing): Promise<boolean>;

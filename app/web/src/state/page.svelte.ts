@@ -105,7 +105,7 @@ class BrowserPage extends PageReports implements PageModel {
   }
 
   options(): RunOptions {
-    return runOptions(this.preferences, this.chat && this.chatModels.of(this.chat.id));
+    return runOptions(this.preferences, this.chat && this.chatModels.of(this.chat.id), this.chats.folderAgent);
   }
 
   #dropAgent(agent: string): void {
@@ -201,6 +201,7 @@ class BrowserPage extends PageReports implements PageModel {
     try {
       const made = await this.requests.create(chat.known, { wanted, waits: (until) => this.#connection.update({ phase: "waiting", until }) });
       if (!made) return;
+      await this.chats.fileNew(chat.id);
       const known = this.keyring.markCreated(chat.known, made);
       if (!wanted()) return;
       chat.known = known;

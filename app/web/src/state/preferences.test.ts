@@ -47,6 +47,13 @@ it("a budget is told of a run on autopilot, where it is a number", () => {
   expect(runOptions(chosen)).not.toHaveProperty("budget");
 });
 
+it("the agent of a folder is named where none was chosen", () => {
+  const chosen = new StoredPreferences(kept().kept);
+  expect(runOptions(chosen, null, "poet")).toEqual({ agent: "poet" });
+  chosen.agent = "coder";
+  expect(runOptions(chosen, null, "poet")).toEqual({ agent: "coder" });
+});
+
 it("the chosen agent is named, with the autopilot and without", () => {
   const chosen = new StoredPreferences(kept().kept);
   chosen.agent = "coder";

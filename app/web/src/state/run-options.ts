@@ -3,9 +3,10 @@
 import type { RunOptions } from "@khala/client";
 import type { Preferences } from "./page-model.ts";
 
-/** `model` is the one that was chosen for the chat, null for none. */
-export function runOptions(preferences: Preferences, model: string | null = null): RunOptions {
-  const { agent, autopilot, maxSteps } = preferences;
+/** `model` is the one that was chosen for the chat, and `folderAgent` the agent of its folder; null for none. */
+export function runOptions(preferences: Preferences, model: string | null = null, folderAgent: string | null = null): RunOptions {
+  const { autopilot, maxSteps } = preferences;
+  const agent = preferences.agent ?? folderAgent;
   return { ...(agent !== null && { agent }), ...(model !== null && { model }), ...(autopilot && { autopilot, maxSteps, ...runBudget(preferences) }) };
 }
 

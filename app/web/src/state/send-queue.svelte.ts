@@ -3,7 +3,8 @@
 import { ApiError, IndexedDbStore, MemoryStore, Outbox, OutboxFullError, request, sendMessage } from "@khala/client";
 import type { BlobRef, CreatedThread, NewOutboxEntry, OutboxEntry, SendResult, Store } from "@khala/client";
 import type { MessageHead } from "./message-views.svelte.ts";
-import type { Keyring } from "./keyring.ts";
+import { keysOf } from "./keyring.ts";
+import type { Keyring, KnownChat } from "./keyring.ts";
 import { newThread } from "./page-requests.ts";
 
 export class SendQueue {
@@ -94,8 +95,13 @@ export class SendQueue {
     const { threadId } = entry;
     if (!this.#isOurs(entry)) throw new ApiError(401, { code: "unauthorized", detail: "This was written from an account that’s signed out." });
     const chat = this.#keyring.find(threadId);
-    if (chat && !chat.created) await request<CreatedThread>("POST", "/api/threads", { body: newThread(chat) });
+    if (chat && !chat.created) await this.#create(chat);
     return sendMessage(entry);
+  }
+
+  async #create(chat: KnownChat): Promise<void> {
+    await request<CreatedThread>("POST", "/api/threads", { body: newThread(chat) });
+    if (chat.folder) await request("PATCH", `/api/threads/${chat.id}/listing`, { keys: keysOf(chat), body: { folder: chat.folder } });
   }
 }
 
