@@ -146,7 +146,7 @@ class ExportReader:
         raise InvalidInput(UNKNOWN)
 
 
-class ImportedThread(msgspec.Struct, frozen=True, kw_only=True):
+class AddedThread(msgspec.Struct, frozen=True, kw_only=True):
     """A thread that an import has added."""
 
     id: UUID
@@ -163,7 +163,7 @@ class ImportReport(msgspec.Struct, kw_only=True, rename="camel"):
     known: int = 0
     messages: int = 0
     files: int = 0
-    threads: list[ImportedThread] = []
+    threads: list[AddedThread] = []
     left_out: dict[str, int] = {}
 
 

@@ -14,8 +14,8 @@ from khala.blobs.content_type import ContentSniffer
 from khala.chat_imports.export_reader import (
     MAX_FILE_BYTES,
     MAX_REPORTED_THREADS,
+    AddedThread,
     ExportReader,
-    ImportedThread,
     ImportReport,
 )
 from khala.domain.access import Caller
@@ -67,7 +67,7 @@ class ChatImporter:
         if opened.is_new:
             self.report.conversations += 1
             if len(self.report.threads) < MAX_REPORTED_THREADS:
-                self.report.threads.append(ImportedThread(id=opened.thread_id, title=chat.title))
+                self.report.threads.append(AddedThread(id=opened.thread_id, title=chat.title))
         else:
             self.report.known += 1
 
