@@ -162,7 +162,7 @@ def test_a_schedule_is_made_run_paused_changed_and_deleted(chat: Chat, server: S
     expect(row.get_by_role("button", name="Edit: Morning report")).to_be_focused()
     assert axe_violations(chat) == []
     row.get_by_role("button", name="Run now: Morning report").click()
-    row.get_by_role("link", name="Open the chat of: Morning report").click()
+    row.get_by_role("link", name="Open chat: Morning report").click()
     expect(dialog).to_be_hidden()
     chat.wait_for_end()
     expect(chat.page.get_by_role("heading", name="Morning report")).to_be_visible()
@@ -183,7 +183,7 @@ def test_a_schedule_fires_at_its_time_and_links_to_its_chat(chat: Chat, server: 
     expect(dialog.locator("#schedule-list > li")).to_contain_text("Once, today at")
     dialog.get_by_text("Ended in the last week (1)").click()
     expect(dialog).to_contain_text("Ended: it was sent for the last time.")
-    dialog.get_by_role("link", name="Open the chat of: Soon").click()
+    dialog.get_by_role("link", name="Open chat: Soon").click()
     chat.wait_for_end()
     assert chat.complaints == []
 

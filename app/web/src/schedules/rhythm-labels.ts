@@ -1,7 +1,7 @@
 // When a schedule sends, in words of the language of the page.
 
 import type { Schedule } from "@khala/client";
-import { formatLocale } from "../i18n/locale.ts";
+import { formatLocale, isRightToLeft } from "../i18n/locale.ts";
 import { m } from "../i18n/messages.ts";
 import { LAST_DAY, rhythmOf, type Rhythm } from "./rhythms.ts";
 
@@ -63,7 +63,8 @@ export function rhythmLabel(rhythm: Rhythm): string {
     case "monthly":
       return rhythm.day === LAST_DAY ? m.monthly_on_last_day_at({ time: timeLabel(rhythm.time) }) : m.monthly_at({ day: rhythm.day, time: timeLabel(rhythm.time) });
     case "custom":
-      return m.by_cron_expression({ cron: rhythm.cron });
+      // It has no letters that would say its direction.
+      return m.by_cron_expression({ cron: isRightToLeft() ? `\u2066${rhythm.cron}\u2069` : rhythm.cron });
   }
 }
 
