@@ -43,8 +43,8 @@ flowchart LR
   A[Start --> B{{
 ```
 """
-LIGHT_GROUND = r"background%3A%20rgb\(244%2C%20245%2C%20248\)"
-DARK_GROUND = r"background%3A%20rgb\(13%2C%2015%2C%2019\)"
+LIGHT_GROUND = r"background%3A%20rgb\(245%2C%20246%2C%20249\)"
+DARK_GROUND = r"background%3A%20rgb\(24%2C%2027%2C%2033\)"
 LONG_CODE = "/pace=0 /echo ```python\n" + "def follow(log): return [row for row in log]  # a comment\n" * 120 + "```"
 RECORD_GROWTH = """() => {
     window.growth = [];

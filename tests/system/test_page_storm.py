@@ -41,7 +41,7 @@ async def test_only_the_visible_ones_of_a_hundred_groups_are_in_the_page(db: Dat
         async with opened(server, thread) as page:
             storm = await storm_on(db, thread, tasks=360)
             await storm.begin(each=3)
-            await expect(page.get_by_role("list", name="Tool calls in step 120")).to_be_visible(timeout=30_000)
+            await expect(page.get_by_role("list", name="Tool calls in round 120")).to_be_visible(timeout=30_000)
             assert await page.locator(".card").count() < 120
             await page.locator("#scroll").evaluate("(element) => element.scrollTo(0, 0)")
             await expect(page.locator(".group-head").first).to_be_in_viewport()

@@ -6,7 +6,7 @@ import type { Block, ToolBlock } from "@khala/client";
 import type { BlockView } from "../state/page-model.ts";
 import { LruCache } from "./lru-cache.ts";
 import { CallCounts } from "./call-counts.ts";
-import { stepStatus, toolNames } from "./call-labels.ts";
+import { STATE_LABELS, stepStatus, toolNames } from "./call-labels.ts";
 import { formatMilliseconds, joinParts } from "../state/format.ts";
 import { isOverdue } from "../state/time-left.ts";
 
@@ -51,11 +51,11 @@ export class CallTracker {
     return this.#now.tally.hasEnded;
   }
 
-  /** "3 of 4 done, 1 failed · 1.2 s"; only the time if all are done. Less than a second is not told. */
+  /** "3 of 4 done, 1 failed · 1.2 s"; only the time if all are done, or "done" if that was less than a second. */
   get label(): string {
     const { counts, denied, expired, all, hasEnded, longest } = this.#now.tally;
     const took = formatMilliseconds(longest);
-    if (counts.completed === all && took) return took;
+    if (counts.completed === all) return took || STATE_LABELS.completed;
     const overdue = [...this.#waiting.values()].filter(isOverdue).length;
     const shown = { ...counts, blocked: counts.blocked - overdue, failed: counts.failed + overdue, denied, expired: expired + overdue };
     return joinParts([stepStatus(shown, all), hasEnded && took]);
