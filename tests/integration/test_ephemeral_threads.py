@@ -196,3 +196,19 @@ async def test_usual_threads_have_no_end(server: InProcessServer) -> None:
     assert "expiresAt" not in (await server.http.post("/api/threads", json={})).raise_for_status().json()
     refused = await server.http.post("/api/threads", json={"temporary": "soon"})
     assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, "temporary")
+
+
+async def test_a_claimed_temporary_thread_stays_off_the_list(server: InProcessServer) -> None:
+    created = (await server.http.post("/api/threads", json={"temporary": True})).raise_for_status().json()
+    thread_id = created["thread"]["id"]
+    async with account(server, "Selendis") as who:
+        claimed = await who.http.post(f"/api/threads/{thread_id}/claim", json={"anonKey": created["anonKey"]})
+        assert claimed.raise_for_status().json()["ownerId"] == str(who.id)
+        assert (await who.http.get("/api/threads")).json()["items"] == []
+        cookies = "; ".join(f"{name}={value}" for name, value in who.http.cookies.items())
+        async with websockets.connect(server.socket_url, additional_headers={"Cookie": cookies}) as socket:
+            await socket.send(json.dumps({"type": "watch"}))
+            async with asyncio.timeout(20):
+                while (frame := json.loads(await socket.recv()))["type"] != "account":
+                    pass
+        assert frame["threads"] == []

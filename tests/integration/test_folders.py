@@ -243,8 +243,13 @@ async def test_settings_go_with_the_account_and_with_the_last_thread_of_a_key(da
         await made(who.http, "Trips", instructions=RULE)
         used = await server.thread()
         (await put(server.http, "Trips", headers=used.headers, instructions=RULE)).raise_for_status()
-        unused = {"X-Anon-Key": "0123456789" * 5}
+        invented = {"X-Anon-Key": "0123456789" * 5}
+        assert (await put(server.http, "Trips", headers=invented, instructions=RULE)).status_code == 404
+        claimed = await server.thread()
+        unused = claimed.headers
         (await put(server.http, "Trips", headers=unused, instructions=RULE)).raise_for_status()
+        body = {"anonKey": unused["X-Anon-Key"]}
+        (await who.http.post(f"/api/threads/{claimed.id}/claim", json=body)).raise_for_status()
         count = "SELECT count(*) FROM thread_folders"
         async with db.driver() as driver:
             await driver.execute("UPDATE thread_folders SET changed_at = now() - interval '2 days'")

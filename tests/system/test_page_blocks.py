@@ -127,7 +127,7 @@ def test_hostile_pictures_are_inert_and_endless_blocks_do_not_freeze_the_page(ch
     expect(viewer.locator("img")).to_have_attribute("src", re.compile(DARK_GROUND))
     with chat.page.expect_download() as download:
         viewer.get_by_role("button", name="Download").click()
-    assert "background: rgb(13, 15, 19)" in download.value.path().read_text()
+    assert "background: rgb(24, 27, 33)" in download.value.path().read_text()
     viewer.get_by_role("button", name="Close").click()
     expect(viewer).to_have_count(0)
     expect(picture).to_have_attribute("src", re.compile(DARK_GROUND))

@@ -185,7 +185,7 @@ class Route(PartStruct, frozen=True, kw_only=True):
 class RunFailure(PartStruct, frozen=True, kw_only=True):
     """The error of a failed run. A `finish` with reason `error` follows in the same commit.
 
-    `cause`: why a provider `refused` a request, as far as that is known, for example `invalid_key`. `retry_after`: the
+    `cause`: why a provider `refused` a request, as far as that is known. `retry_after`: the
     seconds that a provider or a command asked to wait.
     """
 

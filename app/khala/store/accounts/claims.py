@@ -74,7 +74,9 @@ async def _transfer(connection: AsyncConnection, thread_id: UUID, key_hash: byte
     await ledger.move_to_user(connection, thread_id, user_id)
     member = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
     await connection.execute(delete(memberships).where(member))
-    await thread_lists.add_entry(driver, thread_id, user_id)
+    await thread_lists.lock_user(driver, user_id)
+    if await threads.expiry(driver, thread_id) is None:
+        await thread_lists.add_entry(driver, thread_id, user_id)
     await feedback.move(driver, thread_id, author_id_of_key(key_hash), user_id)
     await thread_listings.move(driver, thread_id, user_id)
     await thread_folders.copy(driver, author_id_of_key(key_hash), user_id)

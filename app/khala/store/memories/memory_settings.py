@@ -28,7 +28,6 @@ SET_PERSONAL = """
     INSERT INTO memory_settings (subject_id, personal) VALUES ($1, $2)
     ON CONFLICT (subject_id) DO UPDATE SET personal = excluded.personal, changed_at = now()
 """
-KEEP_OUT = "INSERT INTO memory_settings (subject_id, recall) VALUES ($1, false)"
 READ_MANY = """
     SELECT asked.run_id, recall, extraction, preferences.instructions, model,
            folders.name AS folder, folders.instructions AS folder_instructions
@@ -144,11 +143,6 @@ async def read_of_thread(driver: Driver, thread_id: UUID, caller: Caller) -> Thr
     await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
     personal = await driver.fetchval("SELECT personal FROM memory_settings WHERE subject_id = $1", thread_id)
     return ThreadMemorySettings(personal=bool(personal))
-
-
-async def keep_memories_out(driver: Driver, thread_id: UUID) -> None:
-    """Have runs in this new thread use the memories of the thread only, until its owner decides otherwise."""
-    await driver.execute(KEEP_OUT, thread_id)
 
 
 @retried

@@ -13,7 +13,7 @@ IS_PRIVATE = """
                        WHERE invitations.thread_id = threads.id AND invitations.declined_at IS NULL)
        AND NOT EXISTS (SELECT FROM share_links
                        WHERE share_links.thread_id = threads.id AND coalesce(expires_at > clock_timestamp(), true))
-       AND NOT EXISTS (SELECT FROM memory_settings WHERE subject_id = threads.id AND NOT recall)
+       AND NOT EXISTS (SELECT FROM ephemeral_threads WHERE ephemeral_threads.thread_id = threads.id AND NOT recalls)
        OR owner_id = $2 AND EXISTS (SELECT FROM memory_settings WHERE subject_id = threads.id AND personal))
     FROM threads WHERE id = $1 AND deleted_at IS NULL
 """

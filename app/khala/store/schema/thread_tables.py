@@ -108,6 +108,8 @@ ephemeral_threads = Table(
     metadata,
     thread_id_column(primary_key=True),
     required_time_column("expires_at"),
+    # Whether its runs may use more than the memories of the thread.
+    Column("recalls", Boolean, nullable=False, server_default="true"),
     Index("ephemeral_threads_expires_at_idx", "expires_at"),
 )
 

@@ -47,6 +47,7 @@ SET = """
 """
 RENAME = "UPDATE thread_folders SET name = $3, changed_at = now() WHERE subject_id = ANY ($1::uuid[]) AND name = $2"
 DELETE = "DELETE FROM thread_folders WHERE subject_id = ANY ($1::uuid[]) AND name = $2"
+HAS_THREAD = "SELECT EXISTS (SELECT FROM threads WHERE anon_key_hash = $1 AND deleted_at IS NULL)"
 LOCK_GUEST_THREADS = """
     SELECT threads.id FROM threads JOIN guest_listings ON guest_listings.thread_id = threads.id
     WHERE threads.anon_key_hash = $1 AND folder = $2 ORDER BY threads.id FOR NO KEY UPDATE OF threads
@@ -108,8 +109,9 @@ async def read(db: Database, caller: Caller, name: str) -> FolderSettings:
 async def change(db: Database, caller: Caller, name: str, changes: FolderChanges) -> FolderSettings:
     """Change the caller's folder, or make it if there is none and it is not to be renamed.
 
-    A new name is that of all its threads, and of the settings. Raises `NotFound`, `Conflict` if the new name is taken
-    or there are too many folders, and `Unauthorized`, also if the account was deleted.
+    A new name is that of all its threads, and of the settings. Raises `NotFound`, also for a key that opens no thread,
+    `Conflict` if the new name is taken or there are too many folders, and `Unauthorized`, also if the account was
+    deleted.
     """
     async with _changing(db, caller, name) as (driver, thread_ids):
         if changes.name is not msgspec.UNSET and changes.name != name:
@@ -120,6 +122,8 @@ async def change(db: Database, caller: Caller, name: str, changes: FolderChanges
             raise NotFound(NO_FOLDER)
         if before is not None and changes.only_renames:
             return before
+        if caller.user_id is None and not await driver.fetchval(HAS_THREAD, caller.anon_key_hash):
+            raise NotFound("This key opens no thread. Create one first.")
         if before is None and len(await _find(driver, caller)) >= MAX_FOLDERS:
             raise Conflict(f"A person has at most {MAX_FOLDERS} folders. Delete one first.")
         changed = changes.applied_to(before or FolderSettings(name=name, threads=0))

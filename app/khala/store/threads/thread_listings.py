@@ -4,13 +4,14 @@ from uuid import UUID
 
 import msgspec
 
-from khala.domain.access import Action, Caller, hashes_match
+from khala.domain.access import Action, Caller, author_id_of_key, hashes_match
 from khala.domain.chat import ThreadListing
 from khala.domain.errors import Forbidden
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.sharing import access
 from khala.store.threads import thread_lists, threads
+from khala.store.tools import workspace_owners
 
 LOCK_USER = "SELECT FROM users WHERE id = $1 FOR NO KEY UPDATE"
 READ = "SELECT pinned, archived, folder FROM listings WHERE user_id = $1 AND thread_id = $2 AND NOT gone"
@@ -83,6 +84,8 @@ async def _change_of_guest(
         if not hashes_match(thread.anon_key_hash, caller.anon_key_hash):
             raise Forbidden("This thread is not on your list. Sign in as a member, or send its key.")
         driver = await driver_of(connection)
+        # A folder that is being renamed gets no thread under its earlier name.
+        await workspace_owners.lock(driver, author_id_of_key(thread.anon_key_hash))
         row = await driver.fetchrow(READ_GUEST, thread_id)
         changed = changes.applied_to(NOT_LISTED if row is None else ThreadListing(**row))
         await driver.execute(SET_GUEST, thread_id, changed.pinned, changed.archived, changed.folder)

@@ -31,7 +31,6 @@ from khala.domain.webhooks import WebhookEvent
 from khala.store.accounts import audit
 from khala.store.accounts.account_marks import USER_IS_PRESENT
 from khala.store.budgets import ledger
-from khala.store.memories import memory_settings
 from khala.store.plans import plan_leases
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
@@ -65,6 +64,8 @@ from khala.store.threads.deletion_records import NO_UNDO
 from khala.store.threads.reset_marks import IS_MESSAGE
 from khala.store.webhooks import outbox
 
+IS_OF_ACCOUNT = "SELECT EXISTS (SELECT FROM users WHERE id = $1)"
+"""A guest's files, memories and budgets are those of the thread's id, and an account's those of the account's id."""
 EXPIRY = "SELECT expires_at FROM ephemeral_threads WHERE thread_id = $1"
 
 
@@ -133,22 +134,24 @@ async def create(
             raise Forbidden("A thread token opens one thread, and creates none.")
         if new and thread_id.version == ids.RESERVED_VERSION and not reserved:
             raise InvalidInput("A UUID of version 8 cannot be the id of a new thread. Use version 4 or 7.", path="id")
+        if new and await (await driver_of(connection)).fetchval(IS_OF_ACCOUNT, thread_id):
+            raise InvalidInput("This is the id of an account. Use a new UUID.", path="id")
         await _lock_own(connection, thread_id, caller)
         if new:
             await _write_welcome(connection, thread_id, welcome)
             await outbox.record_one(await driver_of(connection), "thread.created", thread_id)
-            await add_to_list(connection, thread_id, caller, lifetime)
-            if not recalls:
-                await memory_settings.keep_memories_out(await driver_of(connection), thread_id)
+            await add_to_list(connection, thread_id, caller, lifetime, recalls=recalls)
         return rows.thread((await lock(connection, thread_id))._mapping), new
 
 
-async def add_to_list(connection: AsyncConnection, thread_id: UUID, caller: Caller, lifetime: timedelta | None) -> None:
+async def add_to_list(
+    connection: AsyncConnection, thread_id: UUID, caller: Caller, lifetime: timedelta | None, *, recalls: bool = True
+) -> None:
     """Add a new thread to its owner's list. A thread with a `lifetime` is on no list, but its expiry is stored."""
     if lifetime is not None:
         if caller.user_id is not None:
             await thread_lists.lock_user(await driver_of(connection), caller.user_id)
-        expiry = {"thread_id": thread_id, "expires_at": func.clock_timestamp() + lifetime}
+        expiry = {"thread_id": thread_id, "expires_at": func.clock_timestamp() + lifetime, "recalls": recalls}
         await connection.execute(insert(ephemeral_threads).values(expiry))
     elif caller.user_id is not None:
         await thread_lists.add_entry(await driver_of(connection), thread_id, caller.user_id)

@@ -1,3 +1,5 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { failureLabel } from "./failure-labels.ts";
 
@@ -12,8 +14,16 @@ test.each([
   expect(failureLabel({ code, reason: OWN_WORDS })).toBe(words);
 });
 
-test.each([["toString"], ["a code of an agent"], [undefined]])("an error of the code %s keeps the words of the server", (code) => {
+test.each([["toString"], ["a code of an agent"], ["agent_failed"], [undefined]])("an error of the code %s keeps the words of the server", (code) => {
   expect(failureLabel({ ...(code !== undefined && { code }), reason: OWN_WORDS })).toBe(OWN_WORDS);
+});
+
+test("every other code of the protocol has words of the page", () => {
+  const protocol = readFileSync(join(import.meta.dirname, "../../../../docs/protocol.md"), "utf8");
+  const codes = /\| `error` \| `\{code, message.*?`internal`/.exec(protocol)?.[0].match(/`[a-z_]+`/g) ?? [];
+  const untold = codes.map((code) => code.slice(1, -1)).filter((code) => code !== "error" && failureLabel({ code, reason: OWN_WORDS }) === OWN_WORDS);
+  expect(codes.length).toBeGreaterThan(15);
+  expect(untold).toEqual(["agent_failed"]);
 });
 
 test("the cause of a refusal is told where the page knows it", () => {

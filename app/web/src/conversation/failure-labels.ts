@@ -18,7 +18,7 @@ const LABELS: Readonly<Record<string, string>> = {
   context_exceeded: m.failure_context_exceeded(),
   budget_exhausted: m.reached_the_budget_limit(),
   agent_not_found: m.failure_agent_not_found(),
-  agent_failed: m.failure_agent(),
+  conflict: m.failure_conflict(),
   failed: m.failure_agent(),
   no_worker: m.failure_no_worker(),
   interrupted: m.failure_interrupted(),

@@ -554,7 +554,7 @@ export interface Route {
 /**
  * The error of a failed run. A `finish` with reason `error` follows in the same commit.
  *
- * `cause`: why a provider `refused` a request, as far as that is known, for example `invalidKey`. `retryAfter`: the
+ * `cause`: why a provider `refused` a request, as far as that is known. `retryAfter`: the
  * seconds that a provider or a command asked to wait.
  */
 export interface RunFailure {
