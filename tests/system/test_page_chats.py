@@ -163,6 +163,11 @@ def test_a_temporary_chat_is_on_no_list_survives_a_reload_and_is_deleted_from_it
     expect(page.get_by_role("heading", name="How can I help?")).to_be_visible()
     assert page.url == usual
     switch.click()
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    page.go_back()
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    switch.click()
+    expect(switch).to_have_attribute("aria-pressed", "true")
     chat.send("Between us /words=5")
     chat.wait_for_end()
     expect(chat.listed("Between us")).to_have_count(0)

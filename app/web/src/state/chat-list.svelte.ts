@@ -9,6 +9,7 @@ import { keysOf } from "./keyring.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import { mergeChats, applyListPatch } from "./chat-list-items.ts";
 import type { Account, ChatFolder, ChatListing, ChatListModel, ChatListItem, PageModel, ThreadKeys } from "./page-model.ts";
+import { NEW_CHAT } from "./strings.ts";
 import { m } from "../i18n/messages.ts";
 
 /** What the list needs of the page. */
@@ -35,7 +36,7 @@ export class ChatList implements ChatListModel {
   }
 
   /** The new chat from which the person has changed to one of the other kind, and may change back. */
-  #unused: KnownChat | null = null;
+  #unused: { known: KnownChat; userId: string | undefined } | null = null;
 
   readonly #browserChats: readonly KnownChat[] = $derived.by(() => {
     this.#context.keysChanged();
@@ -88,6 +89,7 @@ export class ChatList implements ChatListModel {
     this.hasMore = false;
     this.invitations = EMPTY_THREAD_LIST.invitations;
     this.folders = [];
+    this.#unused = null;
   }
 
   /** The chat to start with: one that is not created on the server yet, or a new one. */
@@ -98,15 +100,24 @@ export class ChatList implements ChatListModel {
 
   add(isTemporary = false, folder: string | null = null): void {
     const { chat, account } = this.#context.page;
-    const isUnused = chat !== null && chat.refusal === null && chat.revision !== null && !chat.shared && !chat.hasQuestions;
+    const userId = account.user?.id;
+    const isUnused = chat !== null && chat.refusal === null && chat.revision !== null && chat.unused;
     const isAlike = isUnused && chat.isTemporary === isTemporary;
     const current = isAlike ? this.#folderName(chat.id) : null;
     if (isAlike && current === folder) return;
     if (isAlike && current === null) return void this.organise(chat.id, { folder });
-    const before = isUnused && !isAlike && folder === null ? this.#unused : null;
-    this.#unused = isUnused && !isAlike ? chat.known : null;
-    const known = before ?? (isTemporary ? this.#keyring.addTemporary(account.user?.id) : this.newOrUncreated());
+    const before = isUnused && !isAlike && folder === null ? this.#unusedOf(isTemporary, userId, chat.id) : null;
+    this.#unused = isUnused && !isAlike ? { known: chat.known, userId } : null;
+    const known = before ?? (isTemporary ? this.#keyring.addTemporary(userId) : this.newOrUncreated());
     this.#context.goTo(before || folder === (known.folder ?? null) ? known : this.#keyring.update(known, { folder }));
+  }
+
+  /** The new chat of this kind to which the person may change back from the open one; null if it has been used since. */
+  #unusedOf(isTemporary: boolean, userId: string | undefined, openId: string): KnownChat | null {
+    if (this.#unused === null || this.#unused.userId !== userId) return null;
+    const { known } = this.#unused;
+    if (Boolean(known.temporary) !== isTemporary || known.id === openId) return null;
+    return this.items.some(({ id, title }) => id === known.id && title !== NEW_CHAT) ? null : known;
   }
 
   async rename(id: string, title: string): Promise<void> {
@@ -144,6 +155,7 @@ export class ChatList implements ChatListModel {
     const isDone = !asks || (await asking.attempt(m.couldnt_remove_chat(), "DELETE", path, { keys: keysOf(known), spares })) !== undefined;
     if (!isDone) return;
     const wasOpen = chat?.id === id;
+    if (this.#unused?.known.id === id) this.#unused = null;
     this.#context.forget(id);
     if (!isOwner || !known.created || undoSeconds <= 0) return;
     this.#context.page.toast(m.chat_deleted(), { label: m.undo(), act: () => void this.#restore(known, wasOpen) }, undoSeconds);
