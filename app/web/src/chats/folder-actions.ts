@@ -1,6 +1,6 @@
 // What a person does with a folder. The server has the account's folders; those of other chats are only names at the chats.
 
-import { isRequestError, request } from "@khala/client";
+import { ApiError, isRequestError, request } from "@khala/client";
 import { tick } from "svelte";
 
 import { focusMessage } from "../dialogs/focus.ts";
@@ -22,8 +22,9 @@ export function startChatIn(name: string): void {
 
 /** The folder of the account; one without settings if the server has none of this name. Errors as those of `request`. */
 export async function readFolder(name: string): Promise<FolderSettings> {
-  if (!isOnServer(name)) await page.chats.loadFolders();
-  return isOnServer(name) ? request<FolderSettings>("GET", pathOf(name)) : { name, threads: 0 };
+  if (!mayBeOnServer(name)) await page.chats.loadFolders();
+  const found = mayBeOnServer(name) ? await unlessMissing(request<FolderSettings>("GET", pathOf(name))) : null;
+  return found ?? { name, threads: 0 };
 }
 
 /** Change the settings of a folder of the account. Errors as those of `request`. */
@@ -35,7 +36,7 @@ export async function changeFolder(name: string, changes: FolderChanges): Promis
 
 /** Give the folder another name. Errors as those of `request`. */
 export async function renameFolder(name: string, fresh: string): Promise<void> {
-  if (isOnServer(name)) await request("PATCH", pathOf(name), { body: { name: fresh } });
+  if (mayBeOnServer(name)) await unlessMissing(request("PATCH", pathOf(name), { body: { name: fresh } }));
   await refileBrowserChats(name, fresh);
   await page.chats.loadFolders();
 }
@@ -44,7 +45,7 @@ export async function renameFolder(name: string, fresh: string): Promise<void> {
 export async function deleteFolder(name: string): Promise<void> {
   if (!(await page.confirm({ title: m.delete_folder_name({ name }), text: m.chats_of_the_folder_stay(), yes: m.delete_action() }))) return;
   try {
-    if (isOnServer(name)) await request("DELETE", pathOf(name));
+    if (mayBeOnServer(name)) await request("DELETE", pathOf(name));
     await refileBrowserChats(name, null);
   } catch (error) {
     if (!isRequestError(error)) throw error;
@@ -60,8 +61,19 @@ async function refileBrowserChats(name: string, folder: string | null): Promise<
   }
 }
 
-function isOnServer(name: string): boolean {
-  return page.account.user !== null && page.chats.folders.some((folder) => folder.name === name);
+/** Whether the server has the folder, as far as this page knows; true while it does not know. */
+function mayBeOnServer(name: string): boolean {
+  return page.account.user !== null && (page.chats.folders?.some((folder) => folder.name === name) ?? true);
+}
+
+/** The answer; null if the server has no such folder. */
+async function unlessMissing<Answer>(asked: Promise<Answer>): Promise<Answer | null> {
+  try {
+    return await asked;
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return null;
+    throw error;
+  }
 }
 
 function pathOf(name: string): string {

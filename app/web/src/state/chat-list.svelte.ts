@@ -28,12 +28,16 @@ export class ChatList implements ChatListModel {
   revision: number | null = $state(null);
   hasMore = $state(false);
   invitations: readonly Invitation[] = $state.raw(EMPTY_THREAD_LIST.invitations);
-  folders: readonly ChatFolder[] = $state.raw([]);
+  folders: readonly ChatFolder[] | null = $state.raw(null);
 
   constructor(keyring: Keyring, page: ChatListContext) {
     this.#keyring = keyring;
     this.#context = page;
   }
+
+  /** How often the folders were asked for, and the last of these requests whose answer is shown. */
+  #folderLoads = 0;
+  #shownFolderLoad = 0;
 
   /** The new chat from which the person has changed to one of the other kind, and may change back. */
   #unused: { known: KnownChat; userId: string | undefined } | null = null;
@@ -66,14 +70,16 @@ export class ChatList implements ChatListModel {
   async loadFolders(): Promise<void> {
     const { account, requests } = this.#context.page;
     const userId = account.user?.id;
+    const load = ++this.#folderLoads;
     const found = userId ? await requests.quietly<{ items: ChatFolder[] }>("GET", "/api/me/folders") : null;
-    if (found && account.user?.id === userId) this.folders = found.items;
+    if (!found || account.user?.id !== userId || load < this.#shownFolderLoad) return;
+    [this.folders, this.#shownFolderLoad] = [found.items, load];
   }
 
   get folderAgent(): string | null {
     const { agents, chat } = this.#context.page;
     const name = chat && this.#folderName(chat.id);
-    const agent = this.folders.find((folder) => folder.name === name)?.agent;
+    const agent = this.folders?.find((folder) => folder.name === name)?.agent;
     // One that does not exist any more would fail each message.
     return agent !== undefined && (agents.items === null || agents.find(agent) !== null) ? agent : null;
   }
@@ -88,7 +94,7 @@ export class ChatList implements ChatListModel {
     this.revision = null;
     this.hasMore = false;
     this.invitations = EMPTY_THREAD_LIST.invitations;
-    this.folders = [];
+    [this.folders, this.#shownFolderLoad] = [null, this.#folderLoads + 1];
     this.#unused = null;
   }
 

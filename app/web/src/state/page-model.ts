@@ -161,8 +161,8 @@ export interface ChatListModel {
   readonly items: readonly ChatListItem[];
   readonly hasMore: boolean;
   readonly anonymousCount: number;
-  /** The folders of the account on the server, which may be empty. Others have a chat that only this browser knows. */
-  readonly folders: readonly ChatFolder[];
+  /** The folders of the account on the server, which may be empty. Others have a chat that only this browser knows. Null while they are unknown. */
+  readonly folders: readonly ChatFolder[] | null;
   loadFolders(): Promise<void>;
   /** The agent of the open chat's folder, which answers if the person has chosen none; null for none. */
   readonly folderAgent: string | null;
