@@ -24,12 +24,13 @@ class WaitingMessages {
 
   /** One was created or changed. */
   put(schedule: Schedule): void {
-    this.#generation++;
     if (schedule.threadId !== this.chatId) return;
+    this.#generation++;
     this.items = inOrder([...this.items.filter(({ id }) => id !== schedule.id), schedule].filter(isWaiting));
   }
 
-  remove(id: string): void {
+  remove({ id, threadId }: Schedule): void {
+    if (threadId !== this.chatId) return;
     this.#generation++;
     this.items = this.items.filter((one) => one.id !== id);
   }
