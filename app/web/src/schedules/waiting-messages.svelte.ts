@@ -1,4 +1,4 @@
-// The messages that wait for their time in the open chat.
+// The messages of the account that wait for their time in the open chat.
 
 import type { Page, Schedule } from "@khala/client";
 import { requestOrNull } from "../dialogs/form-requests.svelte.ts";
@@ -8,18 +8,23 @@ import { listSchedules } from "./schedule-requests.ts";
 const PAGE_SIZE = 100;
 const MAX_PAGES = 5;
 
-class WaitingMessages {
-  /** The chat that they are of. */
+export class WaitingMessages {
+  /** The chat and the account that they are of. */
   chatId: string | null = $state(null);
+  userId: string | null = $state(null);
   items: readonly Schedule[] = $state.raw([]);
   #generation = 0;
 
-  /** Read those of a chat. After a failed request the list stays as it is. */
-  async load(chatId: string): Promise<void> {
+  /** Read those of an account in a chat. After a failed request the list stays as it is. */
+  async load(chatId: string, userId: string | null): Promise<void> {
     const generation = ++this.#generation;
-    if (chatId !== this.chatId) [this.chatId, this.items] = [chatId, []];
+    if (chatId !== this.chatId || userId !== this.userId) [this.chatId, this.userId, this.items] = [chatId, userId, []];
     const found = await requestOrNull(() => waitingIn(chatId));
     if (found !== null && generation === this.#generation) this.items = inOrder(found);
+  }
+
+  async reload(): Promise<void> {
+    if (this.chatId !== null) await this.load(this.chatId, this.userId);
   }
 
   /** One was created or changed. */

@@ -14,8 +14,8 @@ import { m } from "../i18n/messages.ts";
 export type ComposedMessage = { chat: ChatView; text: string };
 
 class SendLaterState {
-  /** The message for which the dialog asks for a time. */
-  message: ComposedMessage | null = $state.raw(null);
+  /** The message for which the dialog asks for a time; the dialog takes it. */
+  message: ComposedMessage | null = null;
 }
 
 export const sendLaterState = new SendLaterState();
