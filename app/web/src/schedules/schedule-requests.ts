@@ -1,6 +1,6 @@
 // Requests about schedules, as the account: a schedule acts without the keys of a chat.
 
-import { ApiError, newId, request, withRetry } from "@khala/client";
+import { ApiError, isRequestError, newId, request, withRetry } from "@khala/client";
 import type { NewSchedule, Page, RunOptions, Schedule, ScheduleEdit, SchedulePreview, StartedBySchedule } from "@khala/client";
 import { errorMessage } from "../state/error-messages.ts";
 import { m } from "../i18n/messages.ts";
@@ -39,11 +39,33 @@ export function runSchedule(id: string): Promise<StartedBySchedule> {
   return send("POST", `${PATH}/${id}/run`, { messageId: newId() });
 }
 
-/** Send what waits for one time now instead. It is paused first, so that it is never sent twice. */
-export async function sendNow({ id, status }: Schedule): Promise<void> {
+/**
+ * Send what waits for one time now instead. It is paused first, so that it is never sent twice. If the server refuses to send
+ * it, it waits for its time again; `onpaused` is called if it can't, or may have been sent all the same.
+ */
+export async function sendNow(schedule: Schedule, onpaused: () => void): Promise<void> {
+  const { id, status } = schedule;
   if (status === "active") await changeSchedule(id, { paused: true });
-  await send("POST", `${PATH}/${id}/run`, { messageId: id });
+  try {
+    await send("POST", `${PATH}/${id}/run`, { messageId: id });
+  } catch (error) {
+    if (status === "active" && !(isRefusal(error) && (await waitsAgain(schedule)))) onpaused();
+    throw error;
+  }
   await deleteSchedule(id);
+}
+
+const isRefusal = (error: unknown): boolean => error instanceof ApiError && error.status < 500;
+
+/** Resume a paused schedule whose time is still to come; returns whether it is active. */
+async function waitsAgain({ id, at, nextAt }: Schedule): Promise<boolean> {
+  if (Date.parse(nextAt ?? at ?? "") <= Date.now()) return false;
+  try {
+    return (await changeSchedule(id, { paused: false })).status === "active";
+  } catch (error) {
+    if (!isRequestError(error)) throw error;
+    return false;
+  }
 }
 
 export function previewTimes(cron: string, timeZone: string, count: number): Promise<SchedulePreview> {
