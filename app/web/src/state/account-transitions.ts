@@ -40,10 +40,11 @@ export class AccountTransitions {
 
   /** The account has changed, here or in another tab. Removes what only the previous account could read. */
   handleUserChanged(before: User | null): void {
-    const { account, chat, sendQueue: outgoings, stream } = this.#page;
+    const { account, chat, keyring, sendQueue: outgoings, stream } = this.#page;
     if (before?.id !== account.user?.id) this.#page.agents.changeOwner(before?.id ?? null);
     if (before !== null && before.id !== account.user?.id) {
       stream.post({ type: "clear" });
+      for (const { id } of keyring.unfiled(before.id)) keyring.removeKeys(id);
       outgoings.removeAccount(before.id);
     }
     if (chat) void stream.changeIdentity(() => Promise.resolve(this.#applyAccount()));
@@ -74,7 +75,8 @@ export class AccountTransitions {
   /** Close the open chat if only the account that has left could open it. */
   handleAccountLeft(): void {
     const id = this.#page.chat?.id;
-    if (id && !this.#page.keyring.find(id)) this.#actions.forget(id);
+    const kept = id ? this.#page.keyring.find(id) : null;
+    if (id && (!kept || (kept.created && kept.ownerId))) this.#actions.forget(id);
   }
 
   /** After an external sign-in, claim the empty anonymous chats, and count the others for a question to the person. */

@@ -1,6 +1,6 @@
 // The chat list and its actions.
 
-import { EMPTY_THREAD_LIST } from "@khala/client";
+import { ApiError, EMPTY_THREAD_LIST, isRequestError, request } from "@khala/client";
 import type { Invitation, Member, ThreadListEntry } from "@khala/client";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { PageRequests } from "./page-requests.ts";
@@ -64,6 +64,8 @@ export class ChatList implements ChatListModel {
     this.revision = patch.revision;
     this.hasMore = patch.hasMore;
     this.invitations = patch.invitations;
+    const userId = this.#context.page.account.user?.id;
+    if (patch.whole && userId) void this.#fileAgain(userId);
     if (patch.whole || patch.entries.some(({ thread, folder }) => folder !== before.get(thread.id)?.folder)) void this.loadFolders();
   }
 
@@ -132,10 +134,25 @@ export class ChatList implements ChatListModel {
     if (thread && this.#keyring.find(id)) this.#keyring.update(known, { title, named: true });
   }
 
-  /** Put a chat that the server has just created into the folder in which it was begun. */
-  async fileNew(id: string): Promise<void> {
+  /** Put a chat that the server has just created into the folder in which it was begun. Returns whether it is there. */
+  async fileNew(id: string): Promise<boolean> {
     const folder = this.#keyring.find(id)?.folder;
-    if (folder) await this.organise(id, { folder });
+    return !folder || this.organise(id, { folder });
+  }
+
+  /** Put chats into their folders for which that failed when they were created. */
+  async #fileAgain(userId: string): Promise<void> {
+    for (const { id, folder } of this.#keyring.unfiled(userId)) {
+      try {
+        const isFiled = Boolean(this.entries.get(id)?.folder); // by the person, elsewhere
+        if (!isFiled) await request("PATCH", `/api/threads/${id}/listing`, { body: { folder } });
+      } catch (error) {
+        if (!isRequestError(error)) throw error;
+        const isRefused = error instanceof ApiError && error.status < 500 && error.status !== 429;
+        if (!isRefused || this.#context.page.account.user?.id !== userId) return;
+      }
+      this.#keyring.removeKeys(id);
+    }
   }
 
   async organise(id: string, changes: ChatListing): Promise<boolean> {
@@ -146,7 +163,8 @@ export class ChatList implements ChatListModel {
       const done = await this.#context.page.requests.attempt(m.couldnt_change_chat(), "PATCH", `/api/threads/${id}/listing`, { keys, body: changes });
       if (done === undefined) return false;
     }
-    if (kept) this.#keyring.update(kept, changes);
+    if (kept?.ownerId && kept.created && changes.folder !== undefined) this.#keyring.removeKeys(id);
+    else if (kept) this.#keyring.update(kept, changes);
     return true;
   }
 

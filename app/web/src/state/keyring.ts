@@ -89,6 +89,11 @@ export class Keyring {
     return this.update(this.add(ownerId), { temporary: true });
   }
 
+  /** The chats of an account that the server has created, and not put into their folders yet. */
+  unfiled(ownerId: string): KnownChat[] {
+    return this.#stored().filter((chat) => chat.created && chat.ownerId === ownerId && chat.folder);
+  }
+
   /** A chat of this account, or of this browser, that the server has not created yet. */
   findUncreated(ownerId?: string): KnownChat | null {
     return this.all().find((chat) => !chat.created && chat.ownerId === ownerId) ?? null;
@@ -104,12 +109,16 @@ export class Keyring {
     return this.all().filter((chat): chat is KnownChat & { key: string } => Boolean(chat.key) && chat.created);
   }
 
-  /** Mark a chat as created. A chat with an owner needs no key; one that the server created anonymously needs one. */
-  markCreated(chat: KnownChat, made: { thread: { ownerId?: string }; anonKey?: string }): KnownChat {
+  /**
+   * Mark a chat as created. A chat with an owner needs no key; one that the server created anonymously needs one. `isFiled`: the
+   * server has it in its folder. If not, the folder of an account's chat stays here until it has.
+   */
+  markCreated(chat: KnownChat, made: { thread: { ownerId?: string }; anonKey?: string }, isFiled = true): KnownChat {
     const key = made.anonKey ?? chat.key;
     if (!made.thread.ownerId) return this.update(chat, { created: true, ...(key && { key }) }, ["ownerId"]);
     // The account's list has no temporary chat.
     if (chat.temporary) return this.update(chat, { created: true }, ["ownerId"]);
+    if (!isFiled) return this.update(chat, { created: true, ownerId: made.thread.ownerId }, ["key"]);
     this.removeKeys(chat.id);
     return this.known(chat.id);
   }

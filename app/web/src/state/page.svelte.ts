@@ -51,9 +51,9 @@ class BrowserPage extends PageReports implements PageModel {
     openThreadId: () => this.chat?.id ?? null,
     onClaimed: () => this.#transitions.reloadKeys(),
   });
-  readonly sendQueue = new SendQueue(this.keyring, () => {
-    this.account.reload(); // another tab's change may not have arrived as an event yet
-    return this.account.user?.id;
+  readonly sendQueue = new SendQueue(this.keyring, {
+    userId: () => (this.account.reload(), this.account.user?.id), // another tab's change may not have arrived as an event yet
+    say: (words) => this.toast(words),
   });
   readonly agents = new AgentCatalog({
     userId: () => this.account.user?.id ?? null,
@@ -201,8 +201,7 @@ class BrowserPage extends PageReports implements PageModel {
     try {
       const made = await this.requests.create(chat.known, { wanted, waits: (until) => this.#connection.update({ phase: "waiting", until }) });
       if (!made) return;
-      await this.chats.fileNew(chat.id);
-      const known = this.keyring.markCreated(chat.known, made);
+      const known = this.keyring.markCreated(chat.known, made, await this.chats.fileNew(chat.id));
       if (!wanted()) return;
       chat.known = known;
       chat.roleFromServer = "owner";

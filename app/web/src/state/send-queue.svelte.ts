@@ -3,20 +3,31 @@
 import { ApiError, IndexedDbStore, MemoryStore, Outbox, OutboxFullError, request, sendMessage } from "@khala/client";
 import type { BlobRef, CreatedThread, NewOutboxEntry, OutboxEntry, SendResult, Store } from "@khala/client";
 import type { MessageHead } from "./message-views.svelte.ts";
+import { errorMessage } from "./error-messages.ts";
 import { keysOf } from "./keyring.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import { newThread } from "./page-requests.ts";
+import { m } from "../i18n/messages.ts";
+
+/** What the queue needs of the page. */
+export interface SendQueueContext {
+  /** The account that is signed in now, in whichever tab it signed in. */
+  userId: () => string | undefined;
+  /** Show a message to the person. */
+  say: (words: string) => void;
+}
 
 export class SendQueue {
   readonly #keyring: Keyring;
-  readonly #userId: () => string | undefined;
+  readonly #userId: SendQueueContext["userId"];
+  readonly #say: SendQueueContext["say"];
   readonly #outbox: Outbox;
   #entries: readonly OutboxEntry[] = $state.raw([]);
 
-  /** `userId` returns the account that is signed in now, in whichever tab it signed in. */
-  constructor(keyring: Keyring, who: () => string | undefined, store: Store<OutboxEntry> = createStore()) {
+  constructor(keyring: Keyring, page: SendQueueContext, store: Store<OutboxEntry> = createStore()) {
     this.#keyring = keyring;
-    this.#userId = who;
+    this.#userId = page.userId;
+    this.#say = page.say;
     this.#outbox = new Outbox({
       store,
       onChange: (entries) => (this.#entries = entries),
@@ -101,7 +112,14 @@ export class SendQueue {
 
   async #create(chat: KnownChat): Promise<void> {
     await request<CreatedThread>("POST", "/api/threads", { body: newThread(chat) });
-    if (chat.folder) await request("PATCH", `/api/threads/${chat.id}/listing`, { keys: keysOf(chat), body: { folder: chat.folder } });
+    if (!chat.folder) return;
+    try {
+      await request("PATCH", `/api/threads/${chat.id}/listing`, { keys: keysOf(chat), body: { folder: chat.folder } });
+    } catch (error) {
+      // The message is sent without the folder, which the browser keeps: it is used when the page opens the chat.
+      if (!(error instanceof ApiError)) throw error;
+      this.#say(`${m.couldnt_change_chat()} ${errorMessage(error)}`);
+    }
   }
 }
 
