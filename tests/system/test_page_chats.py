@@ -116,6 +116,40 @@ def test_a_folder_has_instructions_an_agent_and_new_chats(chat: Chat) -> None:
     assert chat.complaints == []
 
 
+def test_a_folder_is_loaded_once_and_changed_while_the_list_of_folders_is_missing(chat: Chat) -> None:
+    page = chat.page
+    chat.register("missing-folders@example.com", "Ada")
+    chat.send("Hotels in Lisbon /words=5")
+    chat.wait_for_end()
+    asked: list[str] = []
+    page.route("**/api/me/folders", lambda route: (asked.append(route.request.url), route.fulfill(json={"items": []})))
+    chat.act_on("Hotels in Lisbon", "Move to folder…")
+    page.get_by_label("New folder").fill("Travel")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Travel 1")).to_be_visible()
+    act_on_folder(page, "Travel", "Instructions and agent…")
+    field = page.get_by_role("dialog", name="Travel").get_by_label("Instructions")
+    field.fill("We go by train.")
+    before = len(asked)
+    page.wait_for_timeout(500)
+    assert len(asked) == before
+    expect(field).to_have_value("We go by train.")
+    page.keyboard.press("Escape")
+    page.unroute("**/api/me/folders")
+    page.route(
+        "**/api/me/folders", lambda route: route.fulfill(status=403, json={"code": "forbidden", "detail": "No."})
+    )
+    page.reload()
+    act_on_folder(page, "Travel", "Rename…")
+    page.get_by_role("dialog").get_by_label("Name").fill("Portugal")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Portugal 1")).to_be_visible()
+    act_on_folder(page, "Portugal", "Delete")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("button", name="Portugal")).to_have_count(0)
+    expect(chat.listed("Hotels in Lisbon")).to_be_visible()
+
+
 def test_a_guest_begins_chats_in_a_folder_renames_and_deletes_it(chat: Chat) -> None:
     page = chat.page
     chat.send("Hotels in Lisbon /words=5")
