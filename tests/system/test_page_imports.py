@@ -104,7 +104,7 @@ def test_refusals_and_a_cut_connection_are_told(chat: Chat) -> None:
     chat.page.unroute("**/api/imports")
     chat.page.route("**/api/imports", lambda route: route.abort())
     choose(form, export("claude.json", b"[]"))
-    expect(alert).to_contain_text("The connection broke off.")
+    expect(alert).to_contain_text("The connection was lost.")
 
 
 def test_an_import_is_canceled_and_a_dropped_file_is_no_attachment(chat: Chat) -> None:
@@ -130,7 +130,7 @@ def test_an_import_is_canceled_and_a_dropped_file_is_no_attachment(chat: Chat) -
     expect(form.get_by_role("progressbar", name="Progress of the import")).to_be_visible()
     assert axe_violations(chat) == []
     form.get_by_role("button", name="Cancel").click()
-    expect(form.get_by_role("alert")).to_have_text("Import canceled. What was imported stays.")
+    expect(form.get_by_role("alert")).to_have_text("Import cancelled. Chats imported so far are kept.")
     expect(chat.page.locator("#attached")).to_have_count(0)
     assert held
     assert chat.complaints == []

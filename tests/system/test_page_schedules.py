@@ -181,7 +181,7 @@ def test_a_schedule_fires_at_its_time_and_links_to_its_chat(chat: Chat, server: 
     assert chat.page.request.post(f"{server.url}/api/schedules", data=body).status == 201
     dialog = open_dialog(chat)
     expect(dialog.locator("#schedule-list > li")).to_contain_text("Once, today at")
-    dialog.get_by_text("Ended in the last week (1)").click()
+    dialog.get_by_text("Ended in the last 7 days (1)").click()
     expect(dialog).to_contain_text("Ended: it was sent for the last time.")
     dialog.get_by_role("link", name="Open chat: Soon").click()
     chat.wait_for_end()

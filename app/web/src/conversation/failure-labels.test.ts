@@ -28,6 +28,6 @@ test("every other code of the protocol has words of the page", () => {
 
 test("the cause of a refusal is told where the page knows it", () => {
   const label = (cause: string): string => failureLabel({ code: "refused", cause, reason: OWN_WORDS });
-  expect(label("invalid_key")).toBe("The key of this server for the model’s provider is not valid. Choose another model, or ask the operator of this server.");
+  expect(label("invalid_key")).toBe("This server’s API key for the model provider isn’t valid. Choose another model, or ask the operator of this server.");
   expect(label("a later one")).toBe("The model’s provider refused this request. Change your message, or choose another model.");
 });

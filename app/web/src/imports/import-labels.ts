@@ -36,7 +36,7 @@ export function importLabel({ conversations, messages, files, known }: ImportCou
   ]);
 }
 
-/** What was left out, as "Calls of tools: 12", the most first. */
+/** What was left out, as "Tool calls: 12", the most first. */
 export function leftOutLabels({ leftOut }: ImportCounts): readonly string[] {
   const kinds = Object.entries(leftOut).toSorted(([, one], [, other]) => other - one);
   return kinds.map(([kind, count]) => m.left_out_kind({ kind: LEFT_OUT[kind] ?? kind, count: formatNumber(count) }));

@@ -21,7 +21,7 @@ test("events are read once each, however the text is cut; comments and unknown t
 test("a report is told in words, with what was left out, the most first", () => {
   expect(importLabel(REPORT)).toBe("2 chats imported · 1,200 messages · 1 file · 1 was here already");
   expect(importLabel({ ...REPORT, conversations: 0, known: 0, messages: 0, files: 0 })).toBe("0 chats imported");
-  expect(leftOutLabels(REPORT)).toEqual(["Reasoning: 1,500", "Calls of tools: 3", "new kind: 1"]);
+  expect(leftOutLabels(REPORT)).toEqual(["Reasoning: 1,500", "Tool calls: 3", "new kind: 1"]);
 });
 
 test("a file that is empty or too large is not sent", () => {
@@ -37,7 +37,7 @@ test("each refusal has a sentence of its own", () => {
   expect(refused(429, "rate_limited", "open_imports")).toContain("Another import");
   expect(refused(401, "unauthorized")).toContain("signed out");
   expect(refused(400, "invalid_input")).toBe("No.");
-  expect(importError(new NetworkError("cut"))).toContain("broke off");
+  expect(importError(new NetworkError("cut"))).toContain("connection was lost");
   expect(failureLabel({ type: "failed", code: "invalid_input", message: "The zip is damaged.", report: REPORT })).toContain("The zip is damaged.");
   expect(failureLabel({ type: "failed", code: "internal", message: "Oops.", report: REPORT })).toContain("ended early");
 });
