@@ -237,6 +237,41 @@ async def test_a_schedule_whose_runs_fail_pauses(server: InProcessServer, db: Da
     assert len(await mine.questions()) == MAX_FAILURES
 
 
+async def test_another_agent_leaves_the_other_options(server: InProcessServer, db: Database) -> None:
+    mine = await owner(server, db)
+    schedule = await mine.create(options={"model": "demo", "instructions": "Be brief.", "maxOutputTokens": 70})
+    path = f"/{schedule['id']}"
+
+    async def options() -> dict[str, Any]:
+        async with db.driver() as driver:
+            stored = await driver.fetchval(
+                "SELECT options::text FROM schedules WHERE id = $1", uuid.UUID(schedule["id"])
+            )
+        return dict(json.loads(stored))
+
+    before = await options()
+    changed = (await mine.ask("PATCH", path, json={"agent": "researcher"})).raise_for_status().json()
+    assert (changed["agent"], changed["model"]) == ("researcher", "demo")
+    after = await options()
+    assert {name: after[name] for name in before} == before
+    assert after["agentVersion"] is not None
+    removed = (await mine.ask("PATCH", path, json={"agent": None})).raise_for_status().json()
+    assert "agent" not in removed
+    assert await options() == before
+    for body, path_of_error in (
+        ({"agent": "auto"}, "agent"), ({"agent": "nobody"}, "agent"), ({"agent": "researcher", "options": {}}, "agent"),
+    ):  # fmt: skip
+        refused = await mine.ask("PATCH", path, json=body)
+        assert_problem(refused, 400, "invalid_input")
+        assert refused.json()["errors"][0]["path"] == path_of_error
+    async with db.driver() as driver:
+        set_model = """UPDATE schedules SET options = options || '{"model": "demo:gone"}' WHERE id = $1"""
+        await driver.execute(set_model, uuid.UUID(schedule["id"]))
+    mended = (await mine.ask("PATCH", path, json={"agent": "researcher"})).raise_for_status().json()
+    assert "model" not in mended
+    assert (await options())["instructions"] == "Be brief."
+
+
 async def test_rights_and_models_are_checked_when_it_fires(server: InProcessServer, db: Database) -> None:
     await end_all(db)
     mine, other = await owner(server, db), await owner(server, db)

@@ -151,6 +151,8 @@ class ScheduleController(Controller):
     ) -> Schedule:
         """Change the schedule. `paused` pauses it, or lets it go on from its next time."""
         user_id = require_account(caller)
+        if data.options is not msgspec.UNSET and data.agent is not msgspec.UNSET:
+            raise InvalidInput("Send either `options` or `agent`.", path="agent")
         changes: dict[str, Any] = {"name": data.name, "paused": data.paused}
         if isinstance(data.name, str):
             check_text(data.name, "name")
@@ -160,6 +162,9 @@ class ScheduleController(Controller):
             changes["options"] = await check_scheduled_options(data.options, context, caller)
         async with context.db.driver() as driver:
             stored = schedules.read_stored(await schedules.read(driver, schedule_id, user_id))
+        if data.agent is not msgspec.UNSET:
+            options = _with_agent(stored.options, data.agent, context)
+            changes["options"] = await check_scheduled_options(options, context, caller, agent_path="agent")
         timing = _changed_timing(stored.timing, data)
         if timing != stored.timing:
             check_timing(timing)
@@ -213,15 +218,25 @@ class ScheduleController(Controller):
         await schedules.remove(context.db, schedule_id, require_account(caller))
 
 
-async def check_scheduled_options(options: RunOptions, context: Context, caller: Caller) -> StoredRunOptions:
+async def check_scheduled_options(
+    options: RunOptions, context: Context, caller: Caller, *, agent_path: str = "options.agent"
+) -> StoredRunOptions:
     """The options to store of a scheduled run. Raises `InvalidInput`, also for the agent `auto`."""
     if options.agent == AUTO:
         raise InvalidInput(
-            "A scheduled message names its agent: `auto` chooses one when a message is sent.", path="options.agent"
+            "A scheduled message names its agent: `auto` chooses one when a message is sent.", path=agent_path
         )
-    checked = await check_options(options, context, caller)
+    checked = await check_options(options, context, caller, agent_path=agent_path)
     known = {name: getattr(checked, name) for name in type(checked).__struct_fields__}
     return scheduled_options(StoredRunOptions(**known))
+
+
+def _with_agent(stored: StoredRunOptions | None, agent: str | None, context: Context) -> RunOptions:
+    """The options with another agent. A model that is not offered any more is left out."""
+    known = {name: getattr(stored or RunOptions(), name) for name in RunOptions.__struct_fields__}
+    model = known["model"]
+    is_offered = model is None or context.models.is_allowed(model)
+    return RunOptions(**known | {"agent": agent, "model": model if is_offered else None})
 
 
 def _check_action(data: NewSchedule) -> None:

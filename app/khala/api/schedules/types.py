@@ -9,11 +9,12 @@ from msgspec import Meta
 
 from khala.api.types import ApiStruct, Name, Timestamp
 from khala.api.validation import MAX_MESSAGE_CHARACTERS
-from khala.domain.chat import RunOptions
+from khala.domain.chat import MAX_AGENT_NAME_CHARACTERS, RunOptions
 from khala.domain.schedules import MAX_CRON_CHARACTERS, MAX_ZONE_CHARACTERS, MissedPolicy
 
 Cron = Annotated[str, Meta(min_length=9, max_length=MAX_CRON_CHARACTERS)]
 Zone = Annotated[str, Meta(min_length=1, max_length=MAX_ZONE_CHARACTERS)]
+AgentName = Annotated[str, Meta(max_length=MAX_AGENT_NAME_CHARACTERS)]
 MessageText = Annotated[str, Meta(min_length=1, max_length=MAX_MESSAGE_CHARACTERS)]
 
 
@@ -38,11 +39,15 @@ class NewSchedule(ApiStruct, frozen=True, kw_only=True):
 
 
 class ScheduleEdit(ApiStruct, frozen=True, kw_only=True):
-    """Changes of a schedule. Fields that are absent stay as they are. `cron` replaces `at`, and the other way round."""
+    """Changes of a schedule. Fields that are absent stay as they are. `cron` replaces `at`, and the other way round.
+
+    `options` replaces all options of before. `agent` replaces the agent alone, and null removes it.
+    """
 
     name: Name | msgspec.UnsetType | None = msgspec.UNSET
     text: MessageText | msgspec.UnsetType = msgspec.UNSET
     options: RunOptions | msgspec.UnsetType = msgspec.UNSET
+    agent: AgentName | msgspec.UnsetType | None = msgspec.UNSET
     at: Timestamp | msgspec.UnsetType = msgspec.UNSET
     cron: Cron | msgspec.UnsetType = msgspec.UNSET
     time_zone: Zone | msgspec.UnsetType = msgspec.UNSET

@@ -16,7 +16,9 @@ RUN_FIELDS = {field.name: field.encode_name for field in msgspec.structs.fields(
 """The names of a run's options on the wire."""
 
 
-async def check_options(options: RunOptions, context: Context, caller: Caller) -> RunOptions:
+async def check_options(
+    options: RunOptions, context: Context, caller: Caller, *, agent_path: str = "options.agent"
+) -> RunOptions:
     """The options to store, unless the server chooses the agent.
 
     Raises `InvalidInput` if they cannot be stored, or name a model or an agent in vain.
@@ -26,7 +28,7 @@ async def check_options(options: RunOptions, context: Context, caller: Caller) -
     check_json(options, "options")
     await client_functions.check(options.functions, list_path="options.functions", item_path="options.functions.{}")
     await option_checks.check(options, context, _path_of)
-    return options if options.agent == AUTO else await resolve_agent(context, caller, options)
+    return options if options.agent == AUTO else await resolve_agent(context, caller, options, path=agent_path)
 
 
 def _path_of(field: str) -> str:

@@ -91,8 +91,8 @@ export function newSchedule(fields: ScheduleFields, timing: Timing, { options, t
   return { ...timing, text: storableText(fields.text), options, ...(name !== "" && { name }), ...(fields.inChat && threadId !== null && { threadId }) };
 }
 
-/** The changes of a schedule. Options are sent only with another agent: they replace all options of before. */
-export function changesOf(schedule: Schedule, fields: ScheduleFields, timing: Timing, options: RunOptions): ScheduleEdit {
+/** The changes of a schedule. Its options stay, except for the agent. */
+export function changesOf(schedule: Schedule, fields: ScheduleFields, timing: Timing): ScheduleEdit {
   const name = storableText(fields.name.trim());
   const text = storableText(fields.text);
   const isMoved = timing.cron === undefined ? fields.at !== fieldTime(new Date(schedule.at ?? "")) : timing.cron !== schedule.cron || timing.timeZone !== schedule.timeZone;
@@ -100,6 +100,6 @@ export function changesOf(schedule: Schedule, fields: ScheduleFields, timing: Ti
     ...(name !== (schedule.name ?? "") && { name: name || null }),
     ...(schedule.planId === undefined && text !== schedule.text && { text }),
     ...(isMoved && timing),
-    ...(schedule.planId === undefined && fields.agent !== (schedule.agent ?? "") && { options }),
+    ...(schedule.planId === undefined && fields.agent !== (schedule.agent ?? "") && { agent: fields.agent || null }),
   };
 }

@@ -44,15 +44,17 @@ test("the form of a schedule has its rhythm, zone and place, and asks for nothin
   const known = schedule({ cron: "30 7 * * 2,4", threadId: "t", agent: "scout", name: "Report" });
   const fields = fieldsOf(known, DEFAULTS);
   expect(fields).toMatchObject({ repeat: "weekly", days: [2, 4], time: "07:30", timeZone: "Asia/Tokyo", inChat: true, agent: "scout", name: "Report" });
-  expect(changesOf(known, fields, { cron: "30 7 * * 2,4", timeZone: "Asia/Tokyo" }, {})).toEqual({});
+  expect(changesOf(known, fields, { cron: "30 7 * * 2,4", timeZone: "Asia/Tokyo" })).toEqual({});
 });
 
-test("only what was changed is sent: an empty name is removed, and another agent replaces the options", () => {
+test("only what was changed is sent: an empty name is removed, and another agent without other options", () => {
   const known = schedule({ cron: "0 8 * * *", name: "Report" });
   const fields = { ...fieldsOf(known, DEFAULTS), name: " ", text: "News?", agent: "scout", repeat: "workdays" as const };
   const timing = timingOf(fields);
   expect(timing).toEqual({ cron: "0 8 * * 1-5", timeZone: "Asia/Tokyo" });
-  expect(timing && changesOf(known, fields, timing, { agent: "scout" })).toEqual({ name: null, text: "News?", cron: "0 8 * * 1-5", timeZone: "Asia/Tokyo", options: { agent: "scout" } });
+  expect(timing && changesOf(known, fields, timing)).toEqual({ name: null, text: "News?", cron: "0 8 * * 1-5", timeZone: "Asia/Tokyo", agent: "scout" });
+  const withAgent = schedule({ cron: "0 8 * * *", agent: "scout" });
+  expect(timing && changesOf(withAgent, { ...fieldsOf(withAgent, DEFAULTS), agent: "" }, { cron: "0 8 * * *", timeZone: "Asia/Tokyo" })).toEqual({ agent: null });
 });
 
 test("a plan keeps its text and options, and a single time that was not touched stays", () => {
@@ -60,7 +62,7 @@ test("a plan keeps its text and options, and a single time that was not touched 
   const plan = planSchedule({ at });
   const fields = fieldsOf(plan, DEFAULTS);
   expect(fields.repeat).toBe("once");
-  expect(changesOf(plan, fields, timingOf(fields) ?? {}, {})).toEqual({});
+  expect(changesOf(plan, fields, timingOf(fields) ?? {})).toEqual({});
 });
 
 test("a new schedule names the chat only if it is to be sent there", () => {

@@ -1227,11 +1227,15 @@ export interface NewSchedule {
   endsAt?: string;
 }
 
-/** Changes of a schedule. Fields that are absent stay as they are. `cron` replaces `at`, and the other way round. */
+/**
+ * Changes of a schedule. Fields that are absent stay as they are. `cron` replaces `at`, and the other way round. `options`
+ * replaces all options of before. `agent` replaces the agent alone, and null removes it.
+ */
 export interface ScheduleEdit {
   name?: string | null;
   text?: string;
   options?: RunOptions;
+  agent?: string | null;
   at?: string;
   cron?: string;
   timeZone?: string;
