@@ -7,6 +7,7 @@ import type { PageRequests } from "./page-requests.ts";
 import type { OpenChat } from "./chat.svelte.ts";
 import { keysOf } from "./keyring.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
+import { ChatsWithoutAgent } from "./chats-without-agent.ts";
 import { mergeChats, applyListPatch } from "./chat-list-items.ts";
 import type { Account, ChatFolder, ChatListing, ChatListModel, ChatListItem, PageModel, ThreadKeys } from "./page-model.ts";
 import { NEW_CHAT } from "./strings.ts";
@@ -34,6 +35,8 @@ export class ChatList implements ChatListModel {
     this.#keyring = keyring;
     this.#context = page;
   }
+
+  readonly #withoutAgent = new ChatsWithoutAgent();
 
   /** How often the folders were asked for, and the last of these requests whose answer is shown. */
   #folderLoads = 0;
@@ -80,10 +83,15 @@ export class ChatList implements ChatListModel {
 
   get folderAgent(): string | null {
     const { agents, chat } = this.#context.page;
-    const name = chat && this.#folderName(chat.id);
+    const name = chat && !this.#withoutAgent.has(chat.id) && this.#folderName(chat.id);
     const agent = this.folders?.find((folder) => folder.name === name)?.agent;
     // One that does not exist any more would fail each message.
     return agent !== undefined && (agents.items === null || agents.find(agent) !== null) ? agent : null;
+  }
+
+  stopFolderAgent(): void {
+    const { chat } = this.#context.page;
+    if (chat) this.#withoutAgent.add(chat.id);
   }
 
   #folderName(id: string): string | null {

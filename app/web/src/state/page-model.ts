@@ -166,6 +166,8 @@ export interface ChatListModel {
   loadFolders(): Promise<void>;
   /** The agent of the open chat's folder, which answers if the person has chosen none; null for none. */
   readonly folderAgent: string | null;
+  /** Use the agent of the folder no longer in the open chat. */
+  stopFolderAgent(): void;
   /** Open a new chat, unless the open one is new and of this kind. `folder`: it is in this folder. */
   add(isTemporary?: boolean, folder?: string): void;
   rename(id: string, title: string): Promise<void>;
