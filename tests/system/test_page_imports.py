@@ -113,7 +113,8 @@ def test_an_import_is_canceled_and_a_dropped_file_is_no_attachment(chat: Chat) -
     chat.page.locator("#menu").click()
     chat.page.locator("#settings-open").click()
     chat.page.get_by_role("button", name="Your data").click()
-    chat.page.get_by_role("button", name="Import…").click()
+    toggle = chat.page.get_by_role("button", name="Import…")
+    toggle.click()
     form = chat.page.locator("#import-chats")
     zone = form.get_by_role("group", name="Import chats")
     expect(zone).to_be_visible()
@@ -128,8 +129,11 @@ def test_an_import_is_canceled_and_a_dropped_file_is_no_attachment(chat: Chat) -
     zone.evaluate(script)
     expect(form).to_contain_text("claude.json")
     expect(form.get_by_role("progressbar", name="Progress of the import")).to_be_visible()
+    expect(toggle).to_be_disabled()
     assert axe_violations(chat) == []
     form.get_by_role("button", name="Cancel").click()
+    expect(form.get_by_role("button", name="Choose export")).to_be_focused()
+    expect(toggle).to_be_enabled()
     expect(form.get_by_role("alert")).to_have_text("Import cancelled. Chats imported so far are kept.")
     expect(chat.page.locator("#attached")).to_have_count(0)
     assert held

@@ -10,7 +10,8 @@ const failures = vi.hoisted(() => ({ run: null as Error | null, resume: null as 
 vi.mock(import("@khala/client"), async (original) => ({
   ...(await original()),
   withRetry: (ask) => ask(),
-  request: (method: string, path: string, { body }: { body?: unknown }) => {
+  request: (method: string, path: string, options?: { body?: unknown }) => {
+    const body = options?.body;
     requests.push([method, path.replace("/api/schedules/s", ""), body]);
     const failure = method === "POST" ? failures.run : JSON.stringify(body) === '{"paused":false}' ? failures.resume : null;
     return failure === null ? Promise.resolve({ status: "active" } as never) : Promise.reject(failure);
