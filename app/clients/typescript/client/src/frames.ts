@@ -1228,8 +1228,9 @@ export interface NewSchedule {
 }
 
 /**
- * Changes of a schedule. Fields that are absent stay as they are. `cron` replaces `at`, and the other way round. `options`
- * replaces all options of before. `agent` replaces the agent alone, and null removes it.
+ * Changes of a schedule. Fields that are absent stay as they are. `cron` replaces `at`, and the other way round.
+ *
+ * `options` replaces all options of before. `agent` replaces the agent alone, and null removes it.
  */
 export interface ScheduleEdit {
   name?: string | null;
