@@ -237,7 +237,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "DELETE /api/memories/proposals/{proposal_id}": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
     "GET /api/me/folders": KEYED,
     "GET /api/me/folder": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
-    "PATCH /api/me/folder": KEYED,
+    "PATCH /api/me/folder": KEYED | {"wrong key": 404},  # It opens no thread.
     "DELETE /api/me/folder": KEYED,
     "GET /api/me/preferences": KEYED,
     "PATCH /api/me/preferences": KEYED,

@@ -23,7 +23,7 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     "appendMessages": {"parentId", "blobs", "messages"},
     # Cron expressions and names of time zones have their own grammar, and some fields exclude others.
     "createSchedule": {"text", "threadId", "at", "cron", "timeZone", *OPTIONS},
-    "changeSchedule": {"text", "at", "cron", "timeZone", *OPTIONS},
+    "changeSchedule": {"text", "at", "cron", "timeZone", "agent", *OPTIONS},
     "previewSchedule": {"cron", "timeZone"},
     "listSchedules": {"cursor"},
     "regenerate": {"messageId", *OPTIONS},
@@ -38,6 +38,7 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     "subscribeToPush": {"endpoint", "keys"},
     "createAgent": {"name", "model", "fallbacks"},
     "changeAgent": {"model", "fallbacks"},
+    "changeFolder": {"agent"},
     # Agents and other steps may not exist, or depend on each other. Documents have their own grammar.
     "createPlan": {"steps", "config.agents"},
     "importPlan": {"document", "config.agents"},
