@@ -17,6 +17,7 @@ from khala.api.sharing.types import InvitationByAddress, NewLink
 from khala.api.threads.types import AppendedMessage, AppendedText, NewMessage, ThreadChanges
 from khala.api.tools.types import NewTool
 from khala.api.validation import MAX_MESSAGE_CHARACTERS
+from khala.api.webhooks.types import NewReplay
 from khala.domain.access import SCOPES
 from khala.domain.agents import (
     MAX_EXAMPLE_CHARACTERS,
@@ -88,7 +89,8 @@ FIELDS: dict[type, dict[str, Schema]] = {
         "agents": {"oneOf": [{"type": "array", "minItems": 1, "maxItems": 100, **AGENT_NAMES}, {"type": "null"}]}
     },
     ReleaseRequest: {"awaits": _items(MAX_CALL_ID_CHARACTERS)},
-    NewMessage: {"text": {"maxLength": MAX_MESSAGE_CHARACTERS}},
+    NewMessage: {"text": {"maxLength": MAX_MESSAGE_CHARACTERS}, "after": {"minimum": 0}},
+    NewReplay: {"afterRevision": {"minimum": 0}},
     NewSchedule: {"name": {"pattern": WITHOUT_NUL}, "text": {"pattern": NOT_BLANK}},
     ScheduleEdit: {"name": {"pattern": WITHOUT_NUL}, "text": {"pattern": NOT_BLANK}},
     AppendedText: {"text": {"pattern": WITHOUT_NUL}},
@@ -146,7 +148,12 @@ FIELDS: dict[type, dict[str, Schema]] = {
         "seconds": {"exclusiveMinimum": 0},
     },
     PlanEdit: {"remove": STEP_IDS, "order": STEP_IDS, "ifEventSeq": {"minimum": 0}},
-    RunOptions: {"stop": _items(MAX_STOP_CHARACTERS)},
+    RunOptions: {
+        "stop": _items(MAX_STOP_CHARACTERS),
+        # Litestar leaves out a bound of 0 beside null.
+        "temperature": {"minimum": 0},
+        "topP": {"minimum": 0},
+    },
     ToolChoice: {"tools": _items(MAX_TOOL_NAME_CHARACTERS)},
     RunBudget: {
         "usd": {

@@ -1,6 +1,5 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { expect, test } from "vitest";
+import protocol from "../../../../docs/protocol.md?raw";
 import { failureLabel } from "./failure-labels.ts";
 
 const OWN_WORDS = "Anthropic is overloaded.";
@@ -19,7 +18,6 @@ test.each([["toString"], ["a code of an agent"], ["agent_failed"], [undefined]])
 });
 
 test("every other code of the protocol has words of the page", () => {
-  const protocol = readFileSync(join(import.meta.dirname, "../../../../docs/protocol.md"), "utf8");
   const codes = /\| `error` \| `\{code, message.*?`internal`/.exec(protocol)?.[0].match(/`[a-z_]+`/g) ?? [];
   const untold = codes.map((code) => code.slice(1, -1)).filter((code) => code !== "error" && failureLabel({ code, reason: OWN_WORDS }) === OWN_WORDS);
   expect(codes.length).toBeGreaterThan(15);
