@@ -158,14 +158,15 @@ async def test_chatgpt_keeps_branches_times_titles_and_images(server: InProcessS
     who = await person(store, "Fenix")
     content = zipped(chatgpt(), files={"file-abc-pylon.png": PIXEL})
     ended = await imported(server, who, content)
+    [thread] = await threads(server, who)
     assert ended == {
         "type": "imported",
         "report": {
             "conversations": 1, "known": 0, "messages": 5, "files": 1,
             "leftOut": {"calls of tools": 1, "conversations without messages": 1, "results of tools": 1},
+            "threads": [{"id": thread["id"], "title": "Aiur"}],
         },
     }  # fmt: skip
-    [thread] = await threads(server, who)
     assert (thread["title"], thread["createdAt"]) == ("Aiur", "2023-11-14T22:13:20.250000Z")
     found = await snapshot(server, who, thread["id"])
     by_text = {text_of(one): one for one in found["messages"]}
@@ -213,11 +214,12 @@ async def test_a_second_import_adds_only_what_is_new(server: InProcessServer, st
 async def test_claude_keeps_text_and_extracted_attachments(server: InProcessServer, store: Database) -> None:
     who = await person(store)
     ended = await imported(server, who, zipped(claude()))
+    [thread] = await threads(server, who)
     assert ended["report"] == {
         "conversations": 1, "known": 0, "messages": 2, "files": 1,
         "leftOut": {"calls of tools": 1, "files that are not in the export": 1, "reasoning": 1},
+        "threads": [{"id": thread["id"], "title": "Notes"}],
     }  # fmt: skip
-    [thread] = await threads(server, who)
     question, answer = (await snapshot(server, who, thread["id"]))["messages"]
     assert (text_of(question), text_of(answer), answer["parentId"]) == ("Read it.", "Adun.", question["id"])
     assert (question["content"][1]["blob"]["name"], thread["title"]) == ("notes.md", "Notes")
