@@ -134,12 +134,13 @@ async def create(
             raise Forbidden("A thread token opens one thread, and creates none.")
         if new and thread_id.version == ids.RESERVED_VERSION and not reserved:
             raise InvalidInput("A UUID of version 8 cannot be the id of a new thread. Use version 4 or 7.", path="id")
-        if new and await (await driver_of(connection)).fetchval(IS_OF_ACCOUNT, thread_id):
+        driver = await driver_of(connection)
+        if new and thread_id != caller.user_id and await driver.fetchval(IS_OF_ACCOUNT, thread_id):
             raise InvalidInput("This is the id of an account. Use a new UUID.", path="id")
         await _lock_own(connection, thread_id, caller)
         if new:
             await _write_welcome(connection, thread_id, welcome)
-            await outbox.record_one(await driver_of(connection), "thread.created", thread_id)
+            await outbox.record_one(driver, "thread.created", thread_id)
             await add_to_list(connection, thread_id, caller, lifetime, recalls=recalls)
         return rows.thread((await lock(connection, thread_id))._mapping), new
 
