@@ -21,6 +21,9 @@ export function freeze(name: string): void {
   replace(navigator, "locks", undefined);
   // Of all frames of a sheet one can have the focus.
   HTMLElement.prototype.focus = () => undefined;
+  HTMLInputElement.prototype.select = () => undefined;
+  // A dialog that opens gives the focus to one of its buttons or fields.
+  addEventListener("focusin", ({ target }) => (target as HTMLElement).blur());
   // A sheet is far higher than the window.
   globalThis.IntersectionObserver = EverythingIsVisible;
   // Uploads use the responses of `fetch`.

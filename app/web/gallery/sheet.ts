@@ -55,7 +55,6 @@ export async function showSheet(group: string, variant: Variant): Promise<void> 
     });
   for (let at = 0; at < WARM_UP_FRAMES; at++) await load(frames.slice(at, at + 1));
   await load(frames.slice(WARM_UP_FRAMES));
-  (document.activeElement as HTMLElement | null)?.blur(); // a dialog takes the focus when it opens
   globalThis.places = place(sheet, frames, width);
   // The same frames in another theme and width, as after turning a phone.
   globalThis.showVariant = async (other) => {
