@@ -129,7 +129,9 @@ class Gallery:
         self._page.set_viewport_size({"width": WIDTH, "height": PREVIEW_HEIGHTS.get(group, HEIGHT)})
         self._page.goto(f"{self._url}/#{group}/{variant}")
         self._page.wait_for_function("globalThis.places !== undefined")
-        return Sheet(self._page, self._page.evaluate("places"))
+        # A part of the page that is loaded late changes the height of its state.
+        self._page.wait_for_load_state("networkidle")
+        return Sheet(self._page, self._page.evaluate("places")).show_variant(variant)
 
 
 def sheets_of(gallery: Gallery, group: str) -> Iterator[tuple[str, Sheet]]:

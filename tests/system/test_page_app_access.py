@@ -55,6 +55,7 @@ def test_a_person_signs_in_allows_an_app_access_and_ends_it(
 
         page.goto(server.url)
         page.get_by_title("Your account").click()
+        page.get_by_role("tab", name="Apps and tokens").click()
         apps = page.locator("#account-apps")
         expect(apps).to_contain_text("Probe")
         expect(apps).to_contain_text("Read and write")

@@ -385,7 +385,9 @@ def test_tokens_sessions_the_password_and_the_data_of_an_account_are_managed_in_
     chat.page.get_by_title("Your account").click()
     dialog = chat.page.get_by_role("dialog")
     expect(dialog.get_by_text("This device")).to_be_visible()
+    dialog.get_by_role("tab", name="Usage").click()
     expect(dialog.get_by_text("Answers: 0 of 300")).to_be_visible()
+    dialog.get_by_role("tab", name="Apps and tokens").click()
     dialog.get_by_role("button", name="Create token").click()
     dialog.locator("#token-form").get_by_label("Name").fill("A script")
     dialog.get_by_role("button", name="Create token").click()
@@ -396,6 +398,7 @@ def test_tokens_sessions_the_password_and_the_data_of_an_account_are_managed_in_
     dialog.get_by_role("button", name="Revoke A script").click()
     expect(dialog.get_by_role("button", name="Revoke A script")).to_have_count(0)
     assert another_browser(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 401
+    dialog.get_by_role("tab", name="Your account").click()
     dialog.locator("#account-sessions").get_by_role("button").click()
     expect(elsewhere.button("Sign in").first).to_be_visible()
     dialog.get_by_role("button", name="Change password").click()

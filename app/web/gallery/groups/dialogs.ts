@@ -53,7 +53,7 @@ const FOLDER: Responses = {
 const states: readonly GalleryState[] = [
   { name: "sign in", view, height, prepare: open("signin") },
   { name: "create an account", view, height, scenario: { thread: { title: "Leases" } }, prepare: open("signin"), act: (driver) => driver.press("#signin-switch") },
-  { name: "sign-in for an app, which failed", view, height, prepare: (page) => void Object.assign(page, { signInReturn: "/oauth/authorize?x", signInProblem: "oidc_failed", dialog: "signin" }) },
+  { name: "sign-in for an app, which failed", view, height: 640, prepare: (page) => void Object.assign(page, { signInReturn: "/oauth/authorize?x", signInProblem: "oidc_failed", dialog: "signin" }) },
   { name: "sharing", view, height: 900, scenario: { ...CHAT, thread: { visibility: "link" }, responses: LINKS }, prepare: open("share") },
   { name: "sharing with nobody yet", view, height: 760, scenario: { ...CHAT, responses: { "GET /api/threads/*/links": { items: [] }, "GET /api/threads/*/members": { items: [] } } }, prepare: open("share") },
   { name: "sharing is loading", view, height: 760, scenario: { ...CHAT, thread: { visibility: "link" }, responses: { "GET /api/threads/*/links": PENDING, "GET /api/threads/*/members": PENDING } }, prepare: open("share") },
