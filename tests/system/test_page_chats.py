@@ -1,4 +1,4 @@
-"""The chat list of the page: its menu, folders, archive, undo and palette, hiding it, and the names of guests."""
+"""The chat list and the header of the page: menus, folders, archive, undo and palette, and the names of guests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +9,7 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 from tests.support import postgres
 from tests.support.server import Server, ended
 from tests.system.browser import Chat, another_browser
+from tests.system.test_page_accessibility import axe_violations
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -85,7 +86,7 @@ def test_a_folder_has_instructions_an_agent_and_new_chats(chat: Chat) -> None:
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.get_by_role("status")).to_have_text("Saved.")
     dialog.get_by_role("button", name="New chat in this folder").click()
-    expect(page.get_by_role("button", name="Travel 2")).to_be_visible()
+    expect(page.get_by_role("button", name="Travel 1")).to_be_visible()
     expect(page.locator("#folder-open")).to_have_text("Travel")
     expect(page.get_by_role("button", name="Web researcher", exact=True)).to_be_visible()
     with page.expect_request(lambda request: request.url.endswith("/send")) as sent:
@@ -189,6 +190,141 @@ def test_a_guest_begins_chats_in_a_folder_renames_and_deletes_it(chat: Chat) -> 
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("button", name="Portugal")).to_have_count(0)
     expect(chat.listed("Hotels in Lisbon")).to_be_visible()
+    assert chat.complaints == []
+
+
+def test_a_folder_is_made_by_the_button_beside_the_heading(chat: Chat) -> None:
+    page = chat.page
+    chat.register("new-folder@example.com", "Ada")
+    expect(page.get_by_role("heading", name="Folders")).to_have_count(0)
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("new folder")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="New folder")
+    dialog.get_by_label("Name").fill("Travel")
+    page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("heading", name="Travel")).to_be_visible()
+    page.locator("#drawer").get_by_role("button", name="New folder").click()
+    dialog.get_by_label("Name").fill("Travel")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("alert")).to_have_text("You have a folder of this name already.")
+    dialog.get_by_label("Name").fill("Work")
+    dialog.get_by_role("button", name="Create folder").click()
+    expect(page.get_by_role("heading", name="Work")).to_be_visible()
+    expect(page.locator("#folder-add")).to_be_focused()
+    page.reload()
+    expect(page.locator("#chats h3")).to_have_count(2)
+    assert axe_violations(chat) == []
+    assert chat.complaints == []
+
+
+def test_a_folder_of_a_guest_begins_with_a_new_chat(chat: Chat) -> None:
+    page = chat.page
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("new folder")
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="New folder").get_by_label("Name").fill("Travel")
+    page.keyboard.press("Enter")
+    expect(page.locator("#folder-open")).to_have_text("Travel")
+    expect(page.get_by_role("heading", name="Travel")).to_be_visible()
+    expect(page.locator("#chats a")).to_have_count(0)
+    chat.send("Hotels in Lisbon /words=5")
+    expect(page.get_by_role("button", name="Travel 1")).to_be_visible()
+    chat.wait_for_end()
+    assert chat.complaints == []
+
+
+def test_a_new_chat_is_listed_with_its_first_message_or_a_draft(chat: Chat) -> None:
+    page = chat.page
+    chat.register("unused@example.com", "Ada")
+    chat.send("Recipe for soup /words=5")
+    chat.wait_for_end()
+    with page.expect_response(lambda response: response.url.endswith("/api/threads") and response.ok):
+        chat.button("New chat").click()
+    expect(chat.welcome).to_be_visible()
+    expect(page.locator("#chats a")).to_have_count(1)
+    chat.listed("Recipe for soup").click()
+    expect(chat.answer).to_contain_text("word5")
+    expect(page.locator("#chats a")).to_have_count(1)
+    page.reload()
+    expect(chat.answer).to_contain_text("word5")
+    expect(page.locator("#chats a")).to_have_count(1)
+    chat.button("New chat").click()
+    expect(chat.welcome).to_be_visible()
+    page.get_by_label("Message", exact=True).fill("A draft")
+    chat.listed("Recipe for soup").click()
+    expect(chat.listed("New chat")).to_be_visible()
+    assert chat.complaints == []
+
+
+def test_agents_and_schedules_are_at_the_top_of_the_list(chat: Chat) -> None:
+    page = chat.page
+    page.locator("#find").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Agents")
+    expect(dialog.get_by_role("heading", name="Planner")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#agents-open")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Schedules").get_by_role("button", name="Sign in")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.set_viewport_size({"width": 390, "height": 780})
+    chat.button("Chats").click()
+    assert axe_violations(chat) == []
+    page.locator("#drawer").get_by_role("button", name="Agents").click()
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#drawer")).not_to_be_in_viewport()
+    expect(page.locator("#scroll")).to_be_focused()
+    assert chat.complaints == []
+
+
+def test_the_open_chat_is_scrolled_out_of_the_faded_end_of_the_list(chat: Chat) -> None:
+    page = chat.page
+    page.set_viewport_size({"width": 1280, "height": 480})
+    for number in range(9):
+        if number > 0:
+            chat.button("New chat").click()
+            expect(page.locator(".message")).to_have_count(1)
+        chat.send(f"Number {number} /words=1 /pace=0")
+        chat.wait_for_end()
+    chat.listed("Number 0").evaluate("row => row.click()")
+    expect(page.get_by_role("heading", name="Number 0")).to_be_visible()
+    page.wait_for_function(
+        """() => {
+            const row = document.querySelector("#chats [aria-current]").getBoundingClientRect();
+            const view = document.querySelector("#drawer nav");
+            const { top, bottom } = view.getBoundingClientRect();
+            const isAtEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - 1;
+            return view.scrollTop > 0 && row.top >= top + 24 && row.bottom <= bottom - (isAtEnd ? 0 : 24);
+        }"""
+    )
+    assert chat.complaints == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_buttons_of_the_header_keep_their_places_when_a_temporary_chat_begins(chat: Chat, width: int) -> None:
+    page = chat.page
+    page.set_viewport_size({"width": width, "height": 780})
+    chat.button("Temporary chat").click()
+    expect(chat.button("Temporary chat")).to_have_attribute("aria-pressed", "true")
+    ends = """() => ["search-open", "share-open", "chat-menu"].map((id) => document.getElementById(id).getBoundingClientRect().x)"""
+    before = page.evaluate(ends)
+    expect(chat.button("Search this chat")).to_be_disabled()
+    chat.send("Between us /words=5")
+    chat.wait_for_end()
+    expect(chat.button("Search this chat")).to_be_enabled()
+    assert page.evaluate(ends) == before
+    note = page.locator("header .temporary")
+    expect(note).to_have_text("Temporary chat")
+    gap = """note => document.getElementById("search-open").getBoundingClientRect().x - note.getBoundingClientRect().right"""
+    assert note.evaluate(gap) >= (0 if width == 390 else 4)
+    assert (note.bounding_box() or {})["width"] < (50 if width == 390 else 200)
+    assert chat.overflow() <= 0
+    assert axe_violations(chat) == []
     assert chat.complaints == []
 
 

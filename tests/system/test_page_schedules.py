@@ -37,8 +37,8 @@ def waiting(chat: Chat) -> Locator:
 
 
 def open_dialog(chat: Chat) -> Locator:
-    chat.open_settings("General").get_by_role("button", name="Show scheduled messages").click()
-    dialog = chat.page.get_by_role("dialog", name="Scheduled messages")
+    chat.button("Schedules").click()
+    dialog = chat.page.get_by_role("dialog", name="Schedules")
     expect(dialog).to_be_visible()
     return dialog
 
@@ -138,7 +138,7 @@ def test_a_schedule_is_made_run_paused_changed_and_deleted(chat: Chat, server: S
     expect(form.locator("#schedule-preview li").first).to_contain_text("at 07:30")
     assert axe_violations(chat) == []
     form.get_by_role("button", name="Save").click()
-    dialog = chat.page.get_by_role("dialog", name="Scheduled messages")
+    dialog = chat.page.get_by_role("dialog", name="Schedules")
     row = dialog.locator("#schedule-list > li")
     expect(row).to_contain_text("Every week on Monday and Thursday at 07:30 (Japan Standard Time)")
     expect(dialog.get_by_role("button", name="New schedule")).to_be_focused()

@@ -10,7 +10,7 @@ class ChatMenuState {
   chat: ChatListItem | null = $state.raw(null);
   /** The folder whose menu is open, and the button that opened it. `onopen` is called when a chat there opens. */
   openFolder: { name: string; anchor: HTMLElement; onopen: () => void } | null = $state.raw(null);
-  /** The folder that a dialog shows or renames; null in the dialog that moves a chat. */
+  /** The folder that a dialog shows or renames; null in the dialog that moves a chat or makes a folder. */
   folder: { name: string; renames: boolean } | null = $state.raw(null);
   /** The id of the chat that is renamed in its row. */
   editingId: string | null = $state(null);
@@ -20,6 +20,12 @@ class ChatMenuState {
   /** Open a dialog for this folder. */
   askFolder(name: string, renames = false): void {
     this.folder = { name, renames };
+    page.dialog = "folder";
+  }
+
+  /** Open the dialog for a new folder. */
+  askNewFolder(): void {
+    this.folder = this.chat = null;
     page.dialog = "folder";
   }
 

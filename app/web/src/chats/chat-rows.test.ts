@@ -44,7 +44,7 @@ describe("the sections", () => {
   const chats = [chat("a"), { ...chat("b"), folder: "Work 10" }, { ...chat("c"), pinned: true, folder: "Work 10" }, { ...chat("d"), folder: "work 9" }, { ...chat("e"), folder: "Today" }];
 
   test("are pinned chats, then folders by name, then days; a pinned chat is in no other section", () => {
-    expect(words(arrangeRows(chats, NOW))).toEqual(["# Pinned", "c", "# Today", "e", "# work 9", "d", "# Work 10", "b", "# Today", "a"]);
+    expect(words(arrangeRows(chats, NOW))).toEqual(["# Pinned", "c", "# Folders", "# Today", "e", "# work 9", "d", "# Work 10", "b", "# Today", "a"]);
     const keys = arrangeRows(chats, NOW).map((row) => (row.kind === "heading" ? row.key : row.chat.id));
     expect(new Set(keys).size).toBe(keys.length);
   });
@@ -58,7 +58,14 @@ describe("the sections", () => {
   test("have an empty folder that was made, once and at its place", () => {
     const rows = arrangeRows(chats, NOW, new Set(), [{ name: "Work 9½" }, { name: "Today" }]);
     expect(rows.flatMap((row) => (row.kind === "heading" && row.folder ? [[row.text, row.folder.count]] : []))).toEqual([["Today", 1], ["work 9", 1], ["Work 9½", 0], ["Work 10", 1]]);
-    expect(arrangeRows([], NOW, new Set(["Trips"]), [{ name: "Trips" }])).toEqual([{ kind: "heading", key: "folder Trips", text: "Trips", folder: { name: "Trips", count: 0, isClosed: true } }]);
+    expect(arrangeRows([], NOW, new Set(["Trips"]), [{ name: "Trips" }]).slice(1)).toEqual([{ kind: "heading", key: "folder Trips", text: "Trips", folder: { name: "Trips", count: 0, isClosed: true } }]);
+  });
+
+  test("have the heading of the folders only where there is a folder", () => {
+    const heading = { kind: "heading", key: "folders", text: "Folders", hasNew: true };
+    expect(arrangeRows([], NOW, new Set(), [{ name: "Trips" }])[0]).toEqual(heading);
+    expect(arrangeRows(chats, NOW)).toContainEqual(heading);
+    expect(words(arrangeRows([chat("a")], NOW))).toEqual(["# Today", "a"]);
   });
 
   test("are of the chats that are archived, or of the others", () => {

@@ -5,8 +5,8 @@ import type { ChatListItem } from "../state/page-model.ts";
 import { NEW_CHAT } from "../state/strings.ts";
 import { m } from "../i18n/messages.ts";
 
-/** The heading of a section. `folder` has the name of a folder and whether its chats are hidden. */
-export type HeadingRow = { kind: "heading"; key: string; text: string; folder?: { name: string; count: number; isClosed: boolean } };
+/** The heading of a section. `folder` has the name of a folder and whether its chats are hidden. Beside a heading that `hasNew` is a button for a new folder. */
+export type HeadingRow = { kind: "heading"; key: string; text: string; hasNew?: boolean; folder?: { name: string; count: number; isClosed: boolean } };
 export type ListRow = HeadingRow | { kind: "chat"; chat: ChatListItem };
 
 /** The title of a chat, or "New chat". */
@@ -56,7 +56,8 @@ export function arrangeRows(chats: readonly ChatListItem[], now: number, closed:
   const others = chats.filter((chat) => !chat.pinned);
   const heading: ListRow[] = pinned.length > 0 ? [{ kind: "heading", key: "pinned", text: m.pinned() }] : [];
   const folders = folderNames(others, made).flatMap((name) => folderRows(name, others.filter(({ folder }) => folder === name), closed.has(name)));
-  return [...heading, ...pinned.map(chatRow), ...folders, ...groupByTime(others.filter(({ folder }) => folder === null), now)];
+  const ofFolders: ListRow[] = folders.length > 0 ? [{ kind: "heading", key: "folders", text: m.folders(), hasNew: true }] : [];
+  return [...heading, ...pinned.map(chatRow), ...ofFolders, ...folders, ...groupByTime(others.filter(({ folder }) => folder === null), now)];
 }
 
 function folderRows(name: string, chats: readonly ChatListItem[], isClosed: boolean): ListRow[] {

@@ -42,10 +42,16 @@ describe("the list", () => {
   });
 
   it("knows which chats have nothing in them", () => {
-    const nameless = (id: string) => {
-      const { visibility, revision, createdAt, updatedAt } = entry(id, 1).thread;
-      return entry(id, 1, { thread: { id, visibility, revision, createdAt, updatedAt } });
+    const nameless = (id: string, changes: Partial<ThreadListEntry["thread"]> = {}, of: Partial<ThreadListEntry> = {}) => {
+      const { visibility, createdAt, updatedAt } = entry(id, 1).thread;
+      return entry(id, 1, { thread: { id, visibility, revision: 4, createdAt, updatedAt, ...changes }, ...of });
     };
+    const untouched = [
+      nameless("welcome only", { revision: 1 }),
+      nameless("welcome only, by a link", { revision: 1, visibility: "link" }),
+      nameless("welcome only, of somebody else", { revision: 1 }, { role: "editor" }),
+      nameless("welcome only, pinned", { revision: 1 }, { pinned: true }),
+    ];
     const own = [
       { id: "unused", title: null, created: true, key: "k", unused: true },
       { id: "uncreated", title: null, created: false, key: "k" },
@@ -55,10 +61,10 @@ describe("the list", () => {
       { id: "link", title: null, created: true, shareKey: "s", unused: true },
     ];
     const emptyOf = (open: Partial<Parameters<typeof mergeChats>[2]> = {}) =>
-      mergeChats([nameless("new"), nameless("shared")], own, { ...NOBODY, ...open }).filter(({ isEmpty }) => isEmpty).map(({ id }) => id).sort();
-    expect(emptyOf()).toEqual(["uncreated", "unused"]);
-    expect(emptyOf({ openId: "new", isOpenUnused: true })).toEqual(["new", "uncreated", "unused"]);
-    expect(emptyOf({ openId: "new", isOpenUnused: true, openTitle: "First words" })).toEqual(["uncreated", "unused"]);
+      mergeChats([nameless("new"), nameless("shared"), ...untouched], own, { ...NOBODY, ...open }).filter(({ isEmpty }) => isEmpty).map(({ id }) => id).sort();
+    expect(emptyOf()).toEqual(["filed", "uncreated", "unused", "welcome only"]);
+    expect(emptyOf({ openId: "new", isOpenUnused: true })).toEqual(["filed", "new", "uncreated", "unused", "welcome only"]);
+    expect(emptyOf({ openId: "new", isOpenUnused: true, openTitle: "First words" })).toEqual(["filed", "uncreated", "unused", "welcome only"]);
   });
 
   it("leaves out what was begun for another account", () => {

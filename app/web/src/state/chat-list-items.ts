@@ -17,7 +17,7 @@ export function applyListPatch(before: ReadonlyMap<string, ThreadListEntry>, { w
 
 /**
  * All chats, most recently used first. `openTitle` is the page's title of the open chat `openId`, which never counts as unread, and
- * `isOpenUnused` whether nothing has happened in it. Other chats of the account are never taken for empty: they may be shared.
+ * `isOpenUnused` whether nothing has happened in it.
  */
 export function mergeChats(
   entries: Iterable<ThreadListEntry>,
@@ -28,7 +28,7 @@ export function mergeChats(
   const mine = own.filter(({ id, ownerId }) => !theirs.has(id) && (!ownerId || ownerId === userId));
   const items = [...mine.map((chat) => browserItem(chat, userId)), ...[...theirs.values()].map(accountItem)];
   const named = items.map((item) => (item.id === openId ? { ...item, title: item.title || (openTitle ?? ""), unread: false, isEmpty: item.isEmpty || isOpenUnused } : item));
-  return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT, isEmpty: item.isEmpty && !item.title && !item.pinned && !item.archived && item.folder === null }));
+  return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT, isEmpty: item.isEmpty && !item.title && !item.pinned && !item.archived }));
 }
 
 function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
@@ -51,7 +51,12 @@ function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
 function accountItem(entry: ThreadListEntry): ChatListItem {
   const { thread, role, unread, running, needsApproval } = entry;
   const note = role === "owner" ? "" : m.shared_with_you();
-  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, planWaits: entry.planWaits === true, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry, isEmpty: false, ...listingOf(entry) };
+  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, planWaits: entry.planWaits === true, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry, isEmpty: isUntouched(entry), ...listingOf(entry) };
+}
+
+/** Whether it has only been created: its welcome, if it has one, is its first revision. */
+function isUntouched({ role, thread }: ThreadListEntry): boolean {
+  return role === "owner" && thread.visibility === "private" && thread.revision <= 1;
 }
 
 function listingOf({ pinned, archived, folder }: ChatListing): Pick<ChatListItem, "pinned" | "archived" | "folder"> {
