@@ -3,6 +3,7 @@
 import asyncio
 import json
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,7 +15,7 @@ from khala.store.operations import retention
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from tests.integration.test_openai_retries import IMAGE
-from tests.support.account_with_data import account
+from tests.support.account_with_data import Account, account
 from tests.support.client import Thread, text_of
 from tests.support.in_process import InProcessServer
 from tests.support.openai_api import Requester, user
@@ -192,8 +193,53 @@ async def test_a_guest_has_temporary_threads_too(server: InProcessServer) -> Non
     assert (await server.http.get(f"/api/threads/{created['thread']['id']}", headers=key)).status_code == 200
 
 
+async def test_a_temporary_thread_says_its_end_wherever_it_is_sent(server: InProcessServer) -> None:
+    async with account(server, "Fenix") as who, account(server, "Tassadar") as member:
+        created = (await who.http.post("/api/threads", json={"temporary": True})).raise_for_status().json()
+        thread_id, end = created["thread"]["id"], created["expiresAt"]
+        assert created["thread"]["expiresAt"] == end
+        path = f"/api/threads/{thread_id}"
+        assert (await who.http.get(path)).json()["thread"]["expiresAt"] == end
+        export = (await who.http.get(f"{path}/export?format=json")).raise_for_status().json()
+        assert export["thread"]["expiresAt"] == end
+        async with socket_of(server, who) as socket:
+            await socket.send(json.dumps({"type": "subscribe", "threadId": thread_id}))
+            assert (await next_frame(socket, "snapshot"))["thread"]["expiresAt"] == end
+            renamed = (await who.http.patch(path, json={"title": "Aiur"})).raise_for_status().json()
+            assert renamed["expiresAt"] == end
+            assert (await next_frame(socket, "delta"))["thread"]["expiresAt"] == end
+        (await who.http.put(f"{path}/members/{member.id}", json={"role": "viewer"})).raise_for_status()
+        (await member.http.post(f"{path}/join")).raise_for_status()
+        (listed,) = (await member.http.get("/api/threads")).json()["items"]
+        assert listed["expiresAt"] == end
+        async with socket_of(server, member) as socket:
+            await socket.send(json.dumps({"type": "watch"}))
+            (entry,) = (await next_frame(socket, "account"))["threads"]
+            assert entry["thread"]["expiresAt"] == end
+
+
+def socket_of(server: InProcessServer, who: Account) -> websockets.connect:
+    """A connection of the account."""
+    cookies = "; ".join(f"{name}={value}" for name, value in who.http.cookies.items())
+    return websockets.connect(server.socket_url, additional_headers={"Cookie": cookies})
+
+
+async def next_frame(socket: websockets.ClientConnection, kind: str) -> dict[str, Any]:
+    """The next frame of this type."""
+    async with asyncio.timeout(20):
+        while True:
+            frame: dict[str, Any] = json.loads(await socket.recv())
+            if frame["type"] == kind:
+                return frame
+
+
 async def test_usual_threads_have_no_end(server: InProcessServer) -> None:
-    assert "expiresAt" not in (await server.http.post("/api/threads", json={})).raise_for_status().json()
+    created = (await server.http.post("/api/threads", json={})).raise_for_status().json()
+    assert "expiresAt" not in created
+    assert "expiresAt" not in created["thread"]
+    key = {"X-Anon-Key": created["anonKey"]}
+    read = (await server.http.get(f"/api/threads/{created['thread']['id']}", headers=key)).raise_for_status().json()
+    assert "expiresAt" not in read["thread"]
     refused = await server.http.post("/api/threads", json={"temporary": "soon"})
     assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, "temporary")
 
@@ -204,6 +250,7 @@ async def test_a_claimed_temporary_thread_stays_off_the_list(server: InProcessSe
     async with account(server, "Selendis") as who:
         claimed = await who.http.post(f"/api/threads/{thread_id}/claim", json={"anonKey": created["anonKey"]})
         assert claimed.raise_for_status().json()["ownerId"] == str(who.id)
+        assert claimed.json()["expiresAt"] == created["expiresAt"]
         assert (await who.http.get("/api/threads")).json()["items"] == []
         cookies = "; ".join(f"{name}={value}" for name, value in who.http.cookies.items())
         async with websockets.connect(server.socket_url, additional_headers={"Cookie": cookies}) as socket:

@@ -311,7 +311,8 @@ def test_the_buttons_of_the_header_keep_their_places_when_a_temporary_chat_begin
     page.set_viewport_size({"width": width, "height": 780})
     chat.button("Temporary chat").click()
     expect(chat.button("Temporary chat")).to_have_attribute("aria-pressed", "true")
-    ends = """() => ["search-open", "share-open", "chat-menu"].map((id) => document.getElementById(id).getBoundingClientRect().x)"""
+    ends = """() => ["search-open", "share-open", "chat-menu"]
+        .map((id) => document.getElementById(id).getBoundingClientRect().x)"""
     before = page.evaluate(ends)
     expect(chat.button("Search this chat")).to_be_disabled()
     chat.send("Between us /words=5")
@@ -320,7 +321,8 @@ def test_the_buttons_of_the_header_keep_their_places_when_a_temporary_chat_begin
     assert page.evaluate(ends) == before
     note = page.locator("header .temporary")
     expect(note).to_have_text("Temporary chat")
-    gap = """note => document.getElementById("search-open").getBoundingClientRect().x - note.getBoundingClientRect().right"""
+    gap = """note => document.getElementById("search-open").getBoundingClientRect().x
+        - note.getBoundingClientRect().right"""
     assert note.evaluate(gap) >= (0 if width == 390 else 4)
     assert (note.bounding_box() or {})["width"] < (50 if width == 390 else 200)
     assert chat.overflow() <= 0
@@ -368,6 +370,23 @@ def test_a_temporary_chat_is_on_no_list_survives_a_reload_and_is_deleted_from_it
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("heading", name="How can I help?")).to_be_visible()
     assert chat.complaints == []
+
+
+def test_another_browser_shows_a_temporary_chat_as_temporary(browser: BrowserContext, chat: Chat) -> None:
+    chat.register("temporary@example.com", "Ada")
+    chat.button("Temporary chat").click()
+    chat.send("Between us /words=5")
+    chat.wait_for_end()
+    profile = another_browser(browser)
+    profile.add_cookies(browser.cookies())  # type: ignore[arg-type]
+    other = Chat(profile, chat.url)
+    expect(other.answer).to_contain_text("word5")
+    expect(other.page.locator("header").get_by_text("Temporary chat")).to_be_visible()
+    expect(other.listed("Between us")).to_have_count(0)
+    other.page.goto(chat.url.partition("/t/")[0])
+    expect(other.welcome).to_be_visible()
+    expect(other.answer).to_have_count(0)
+    assert chat.complaints == other.complaints == []
 
 
 def test_the_list_is_hidden_and_shown_by_button_and_key_and_stays_so_after_a_reload(chat: Chat) -> None:

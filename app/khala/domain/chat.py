@@ -31,7 +31,8 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 class Thread(WireStruct, frozen=True, kw_only=True):
     """A conversation. `revision` counts its committed changes and is the cursor of every transport.
 
-    `active_leaf` is the last message of the active branch; absent while the thread has no messages.
+    `active_leaf` is the last message of the active branch; absent while the thread has no messages. `expires_at` is
+    when a temporary thread is deleted; absent for all others.
     """
 
     id: UUID
@@ -42,6 +43,7 @@ class Thread(WireStruct, frozen=True, kw_only=True):
     active_leaf: UUID | None = None
     created_at: datetime
     updated_at: datetime
+    expires_at: datetime | None = None
 
 
 class ListedThread(Thread, frozen=True, kw_only=True):

@@ -99,10 +99,7 @@ class ThreadController(Controller):
             lifetime=TEMPORARY_LIFETIME if data.temporary else None,
             recalls=not data.temporary,
         )
-        expires_at = None
-        if data.temporary:
-            async with context.db.driver() as driver:
-                expires_at = await threads.expiry(driver, thread.id)
+        expires_at = thread.expires_at if data.temporary else None
         created = CreatedThread(thread=thread, anon_key=key if new else None, expires_at=expires_at)
         return Response(created, status_code=201 if new else 200)
 

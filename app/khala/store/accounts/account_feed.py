@@ -36,7 +36,8 @@ LISTED = f"""
     entry.said_revision > entry.read_revision AS unread,
     CASE WHEN threads.owner_id = entry.user_id THEN 'owner' ELSE memberships.role END AS role,
     coalesce(active.running, false) AS running, coalesce(active.blocked, false) AS blocked,
-    EXISTS (SELECT FROM plans WHERE plans.thread_id = threads.id AND {WAITS} AND {IS_PLAN}) AS plan_waits, threads.*
+    EXISTS (SELECT FROM plans WHERE plans.thread_id = threads.id AND {WAITS} AND {IS_PLAN}) AS plan_waits,
+    {rows.THREAD_COLUMNS}
 """
 
 AROUND = f"""

@@ -20,8 +20,8 @@ from khala.store.tools import todos, user_tools, workspace_files
 PAGE_ROWS = 500
 """Rows in memory at once. No transaction stays open while a slow client reads them."""
 
-NEXT_THREAD = """
-    SELECT * FROM threads WHERE owner_id = $1 AND deleted_at IS NULL AND (created_at, id) > ($2, $3)
+NEXT_THREAD = f"""
+    SELECT {rows.THREAD_COLUMNS} FROM threads WHERE owner_id = $1 AND deleted_at IS NULL AND (created_at, id) > ($2, $3)
     ORDER BY created_at, id LIMIT 1
 """
 MESSAGES = f"""

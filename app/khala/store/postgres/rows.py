@@ -14,6 +14,12 @@ Record = Mapping[Any, Any]
 T = TypeVar("T")
 
 
+THREAD_COLUMNS = """
+    threads.*, (SELECT expires_at FROM ephemeral_threads WHERE ephemeral_threads.thread_id = threads.id) AS expires_at
+"""
+"""What `thread` reads of a row of the table `threads`, and the other columns of the table."""
+
+
 def decoded(value: str | None, kind: type[T]) -> T | None:
     """Decode a JSON column's value."""
     return None if value is None else msgspec.json.decode(value, type=kind)
@@ -25,7 +31,7 @@ def content(value: str | None) -> Content | None:
 
 
 def thread(row: Record) -> Thread:
-    """A row of `threads`."""
+    """A row of `threads`, with the end of an ephemeral one."""
     return Thread(
         id=row["id"],
         owner_id=row["owner_id"],
@@ -35,6 +41,7 @@ def thread(row: Record) -> Thread:
         active_leaf=row["active_leaf"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        expires_at=row["expires_at"],
     )
 
 

@@ -56,7 +56,7 @@ async def begin(db: Database, thread_id: UUID, caller: Caller, *, whole: bool) -
     """Begin an export of the active branch, or of all branches (`whole`). Raises the errors of `access.authorize`."""
     async with db.snapshot() as driver:
         await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
-        row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1", thread_id)
+        row = await driver.fetchrow(thread_feed.THREAD, thread_id)
         assert row is not None
         thread = rows.thread(row)
         found = await (driver.fetch(ALL, thread_id) if whole else driver.fetch(BRANCH, thread_id, thread.active_leaf))

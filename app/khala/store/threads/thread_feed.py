@@ -91,7 +91,8 @@ Each thread is found by its key, also by a plan that Postgres keeps from a time 
 join a subquery with LIMIT to a scan of all threads. `IS TRUE` as in `khala.store.sharing.access`.
 """
 
-THREADS = "SELECT * FROM threads WHERE id = ANY($1::uuid[])"
+THREAD = f"SELECT {rows.THREAD_COLUMNS} FROM threads WHERE id = $1 AND deleted_at IS NULL"
+THREADS = f"SELECT {rows.THREAD_COLUMNS} FROM threads WHERE id = ANY($1::uuid[])"
 
 MESSAGES = f"""
     SELECT found.* FROM {WATCHED} CROSS JOIN LATERAL (
@@ -266,7 +267,7 @@ def _change(
 
 async def read_snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: bool = False) -> Snapshot:
     """The thread with its newest `limit` messages. The content of an active answer is the fold of its parts so far."""
-    row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1 AND deleted_at IS NULL", thread_id)
+    row = await driver.fetchrow(THREAD, thread_id)
     if row is None:
         raise ThreadNotFound("There is no such thread.")
     thread: Thread = rows.thread(row)

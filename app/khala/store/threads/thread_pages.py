@@ -66,7 +66,7 @@ def _listed(joined: str = "", fits: str = "") -> str:
 def _page(listed: str) -> str:
     """The threads with these ids, and where the caller keeps them."""
     return f"""
-        SELECT threads.*, {PINNED} AS pinned, {ARCHIVED} AS archived, {FOLDER} AS folder
+        SELECT {rows.THREAD_COLUMNS}, {PINNED} AS pinned, {ARCHIVED} AS archived, {FOLDER} AS folder
         FROM ({listed}) AS page JOIN threads USING (id) {LISTING}
         ORDER BY threads.created_at DESC, threads.id DESC
     """

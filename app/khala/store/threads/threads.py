@@ -71,7 +71,9 @@ EXPIRY = "SELECT expires_at FROM ephemeral_threads WHERE thread_id = $1"
 
 async def lock(connection: AsyncConnection, thread_id: UUID) -> Row[Any]:
     """Lock the thread's row until the transaction ends, and return it. Raises `ThreadNotFound`."""
-    query = select(threads).where(threads.c.id == thread_id, threads.c.deleted_at.is_(None)).with_for_update()
+    expiry = select(ephemeral_threads.c.expires_at).where(ephemeral_threads.c.thread_id == thread_id).scalar_subquery()
+    query = select(threads, expiry.label("expires_at")).where(threads.c.id == thread_id, threads.c.deleted_at.is_(None))
+    query = query.with_for_update(of=threads)
     row = (await connection.execute(query)).first()
     if row is None:
         raise ThreadNotFound("There is no such thread.")

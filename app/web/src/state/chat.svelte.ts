@@ -113,7 +113,7 @@ export class OpenChat implements ChatView {
   }
 
   get isTemporary(): boolean {
-    return this.known.temporary === true;
+    return this.known.temporary === true || this.thread?.expiresAt !== undefined;
   }
 
   get role(): Role | null {

@@ -271,7 +271,7 @@ class BrowserPage extends PageReports implements PageModel {
     const named = Boolean(thread?.title);
     if (title === known.title && named === Boolean(known.named) && unused === Boolean(known.unused)) return;
     chat.known = this.keyring.find(chat.id) && !chat.isTemporary ? this.keyring.update(known, { title, named, unused }) : { ...known, title, named, unused };
-    const isOurs = this.account.user && (opening?.authorId ?? thread?.ownerId) === this.account.user.id && !known.key && !known.temporary;
+    const isOurs = this.account.user && (opening?.authorId ?? thread?.ownerId) === this.account.user.id && !known.key && !chat.isTemporary;
     if (!named && title && isOurs) void this.#titles.propose(chat.id, title);
   }
 

@@ -22,7 +22,8 @@ ENDED_STATUSES = frozenset({"final", "error", "canceled"})
 class ThreadInfo(WireStruct, frozen=True, kw_only=True):
     """A thread. `revision` counts its committed changes. `visibility` is private, link or public.
 
-    `active_leaf` is the last message of the active branch, None while the thread has no messages.
+    `active_leaf` is the last message of the active branch, None while the thread has no messages. `expires_at` is when
+    a temporary thread is deleted, None for all others.
     """
 
     id: UUID
@@ -33,6 +34,7 @@ class ThreadInfo(WireStruct, frozen=True, kw_only=True):
     active_leaf: UUID | None = None
     created_at: datetime
     updated_at: datetime
+    expires_at: datetime | None = None
 
 
 class StepRef(WireStruct, frozen=True, kw_only=True):

@@ -91,7 +91,8 @@ export interface Finish {
 /**
  * A conversation. `revision` counts its committed changes and is the cursor of every transport.
  *
- * `activeLeaf` is the last message of the active branch; absent while the thread has no messages.
+ * `activeLeaf` is the last message of the active branch; absent while the thread has no messages. `expiresAt` is
+ * when a temporary thread is deleted; absent for all others.
  */
 export interface Thread {
   id: string;
@@ -102,6 +103,7 @@ export interface Thread {
   activeLeaf?: string;
   createdAt: string;
   updatedAt: string;
+  expiresAt?: string;
 }
 
 /**
