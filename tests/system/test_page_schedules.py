@@ -43,8 +43,10 @@ def open_dialog(chat: Chat) -> Locator:
     return dialog
 
 
-def confirm(chat: Chat) -> None:
-    chat.page.locator("#confirm").get_by_role("button", name="Delete", exact=True).click()
+def act_on(row: Locator, name: str, action: str) -> None:
+    """Choose an action in the menu of a schedule."""
+    row.get_by_role("button", name=f"Actions for “{name}”").click()
+    row.get_by_role("menuitem", name=action, exact=True).click()
 
 
 def test_a_message_is_sent_later_changed_taken_back_and_sent_now(chat: Chat, server: Server) -> None:
@@ -144,11 +146,11 @@ def test_a_schedule_is_made_run_paused_changed_and_deleted(chat: Chat, server: S
     expect(dialog.get_by_role("button", name="New schedule")).to_be_focused()
     (made,) = schedules(chat, server)
     assert (made["cron"], made["timeZone"], made["name"]) == ("30 7 * * 1,4", "Asia/Tokyo", "Morning report")
-    row.get_by_role("button", name="Pause: Morning report").click()
+    act_on(row, "Morning report", "Pause")
     expect(row).to_contain_text("Paused")
-    row.get_by_role("button", name="Continue: Morning report").click()
+    act_on(row, "Morning report", "Continue")
     expect(row).to_contain_text("Next:")
-    row.get_by_role("button", name="Edit: Morning report").click()
+    act_on(row, "Morning report", "Edit")
     form = chat.page.get_by_role("dialog", name="Edit schedule")
     expect(form.get_by_role("checkbox", name="Thursday")).to_be_checked()
     form.get_by_label("Repeat").select_option(label="Custom (cron)")
@@ -159,16 +161,30 @@ def test_a_schedule_is_made_run_paused_changed_and_deleted(chat: Chat, server: S
     form.get_by_label("Cron expression").fill("*/30 * * * *")
     form.get_by_role("button", name="Save").click()
     expect(row).to_contain_text("By cron expression: */30 * * * *")
-    expect(row.get_by_role("button", name="Edit: Morning report")).to_be_focused()
+    expect(row.get_by_role("button", name="Actions for “Morning report”")).to_be_focused()
     assert axe_violations(chat) == []
-    row.get_by_role("button", name="Run now: Morning report").click()
+    act_on(row, "Morning report", "Run now")
+    expect(row).to_contain_text("The message was sent.")
     row.get_by_role("link", name="Open chat: Morning report").click()
     expect(dialog).to_be_hidden()
     chat.wait_for_end()
     expect(chat.page.get_by_role("heading", name="Morning report")).to_be_visible()
     dialog = open_dialog(chat)
-    dialog.get_by_role("button", name="Delete: Morning report").click()
-    confirm(chat)
+    act_on(row, "Morning report", "Delete")
+    undo = row.get_by_role("button", name="Undo the deletion: Morning report")
+    expect(undo).to_be_focused()
+    assert [one["status"] for one in schedules(chat, server)] == ["paused"]
+    assert axe_violations(chat) == []
+    undo.click()
+    expect(row).to_contain_text("By cron expression: */30 * * * *")
+    expect(row.get_by_role("button", name="Actions for “Morning report”")).to_be_focused()
+    assert [one["status"] for one in schedules(chat, server)] == ["active"]
+    act_on(row, "Morning report", "Delete")
+    expect(row).to_contain_text("Schedule deleted.")
+    chat.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    with chat.page.expect_response(lambda response: "/api/schedules?" in response.url):
+        dialog = open_dialog(chat)
     expect(dialog).to_contain_text("Nothing is scheduled.")
     assert schedules(chat, server) == []
     assert chat.complaints == []

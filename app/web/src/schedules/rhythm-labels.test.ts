@@ -4,7 +4,7 @@ import german from "virtual:messages/de";
 import english from "virtual:messages/en";
 import { setFormatLocale } from "../i18n/locale.ts";
 import { setMessages } from "../i18n/messages.ts";
-import { momentLabel, rhythmLabel, timeZones, timingLabel, zoneLabel } from "./rhythm-labels.ts";
+import { momentLabel, nextLabel, rhythmLabel, timeZones, timingLabel, zoneLabel } from "./rhythm-labels.ts";
 
 const NOW = Date.parse("2026-03-10T12:00:00Z");
 
@@ -22,8 +22,10 @@ test("a rhythm is said in words", () => {
   expect(rhythmLabel({ kind: "custom", cron: "*/5 * * * *" })).toBe("By cron expression: */5 * * * *");
 });
 
-test("a time has the name of its zone; a zone that the browser does not know has its own name", () => {
-  expect(timingLabel({ cron: "0 7 * * 1-5", timeZone: "Europe/Berlin" }, NOW)).toBe("Monday to Friday at 07:00 (Central European Time)");
+test("a time has the name of a zone that is not the browser's; a zone that the browser does not know has its own name", () => {
+  const schedule = { cron: "0 7 * * 1-5", timeZone: "Europe/Berlin" };
+  expect(timingLabel(schedule, NOW, "UTC")).toBe("Monday to Friday at 07:00 (Central European Time)");
+  expect(timingLabel(schedule, NOW, "Europe/Berlin")).toBe("Monday to Friday at 07:00");
   expect(zoneLabel("UTC")).toBe("UTC");
   expect(zoneLabel("Mars/Olympus_Mons")).toBe("Mars/Olympus_Mons");
   expect(timeZones("Mars/Olympus_Mons")).toEqual(expect.arrayContaining(["UTC", "Europe/Berlin", "Mars/Olympus_Mons"]));
@@ -35,6 +37,14 @@ test("a near time is said by its day, in the given zone", () => {
   expect(momentLabel("2026-03-09T15:00:00Z", NOW, "UTC")).toBe("yesterday at 15:00");
   expect(momentLabel("2026-03-12T08:00:00Z", NOW, "UTC")).toBe("Thu 12 Mar at 08:00");
   expect(momentLabel("2027-01-01T08:00:00Z", NOW, "UTC")).toBe("Fri, 1 Jan 2027 at 08:00");
+});
+
+test("the next time is only a day where the rhythm says its time", () => {
+  const daily = { cron: "0 7 * * *", timeZone: "Europe/Berlin", nextAt: "2026-03-11T06:00:00Z" };
+  expect(nextLabel(daily, NOW, "Europe/Berlin")).toBe("tomorrow");
+  expect(nextLabel(daily, NOW, "Asia/Tokyo")).toBe("tomorrow at 15:00");
+  expect(nextLabel({ ...daily, cron: "*/30 * * * *" }, NOW, "Europe/Berlin")).toBe("tomorrow at 07:00");
+  expect(nextLabel({ ...daily, nextAt: "2026-03-16T06:00:00Z" }, NOW, "Europe/Berlin")).toBe("Mon 16 Mar");
 });
 
 test("German has its own words for days and times", () => {

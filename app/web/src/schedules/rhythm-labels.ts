@@ -68,22 +68,32 @@ export function rhythmLabel(rhythm: Rhythm): string {
   }
 }
 
-/** "Monday to Friday at 08:00, Central European Time"; for one time, that time. */
-export function timingLabel({ at, cron, timeZone }: Pick<Schedule, "at" | "cron" | "timeZone">, now: number): string {
-  if (cron !== undefined) return m.rhythm_in_zone({ rhythm: rhythmLabel(rhythmOf(cron)), zone: zoneLabel(timeZone) });
-  return at === undefined ? "" : m.once_at({ time: momentLabel(at, now) });
+/** "Monday to Friday at 08:00", with the zone if it is not that of the browser; for one time, that time. */
+export function timingLabel({ at, cron, timeZone }: Pick<Schedule, "at" | "cron" | "timeZone">, now: number, ownZone = browserZone()): string {
+  if (cron === undefined) return at === undefined ? "" : m.once_at({ time: momentLabel(at, now) });
+  const rhythm = rhythmLabel(rhythmOf(cron));
+  return timeZone === ownZone ? rhythm : m.rhythm_in_zone({ rhythm, zone: zoneLabel(timeZone) });
+}
+
+/** When a schedule sends next: "tomorrow" if its rhythm says the time of day, else "tomorrow at 08:00". */
+export function nextLabel({ cron, timeZone, nextAt = "" }: Pick<Schedule, "cron" | "timeZone" | "nextAt">, now: number, ownZone = browserZone()): string {
+  const saysTime = cron !== undefined && timeZone === ownZone && rhythmOf(cron).kind !== "custom";
+  return saysTime ? dayLabel(new Date(nextAt), now, ownZone) : momentLabel(nextAt, now, ownZone);
 }
 
 /** "tomorrow at 08:00", "Thu 12 Mar at 08:00": a time near `now` (ms), in the zone of the browser or in another one. */
 export function momentLabel(time: string, now: number, timeZone?: string): string {
-  const zone = timeZone === undefined ? {} : { timeZone };
   const moment = new Date(time);
+  const clock = moment.toLocaleTimeString(formatLocale(), { timeStyle: "short", ...(timeZone !== undefined && { timeZone }) });
+  return m.day_at_time({ day: dayLabel(moment, now, timeZone), time: clock });
+}
+
+/** "tomorrow", "Thu 12 Mar" */
+function dayLabel(moment: Date, now: number, timeZone?: string): string {
   const days = dayNumber(moment, timeZone) - dayNumber(new Date(now), timeZone);
-  const clock = moment.toLocaleTimeString(formatLocale(), { timeStyle: "short", ...zone });
-  if (Math.abs(days) <= 1) return m.day_at_time({ day: new Intl.RelativeTimeFormat(formatLocale(), { numeric: "auto" }).format(days, "day"), time: clock });
+  if (Math.abs(days) <= 1) return new Intl.RelativeTimeFormat(formatLocale(), { numeric: "auto" }).format(days, "day");
   const isThisYear = yearOf(moment, timeZone) === yearOf(new Date(now), timeZone);
-  const day = moment.toLocaleDateString(formatLocale(), { weekday: "short", day: "numeric", month: "short", ...(!isThisYear && { year: "numeric" }), ...zone });
-  return m.day_at_time({ day, time: clock });
+  return moment.toLocaleDateString(formatLocale(), { weekday: "short", day: "numeric", month: "short", ...(!isThisYear && { year: "numeric" }), ...(timeZone !== undefined && { timeZone }) });
 }
 
 /** Days since 1970 of the date that calendars of the zone show. */
