@@ -132,6 +132,8 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/threads/{thread_id}/workspace": WRITERS,
     "GET /api/threads/{thread_id}/workspace/file": WRITERS
     | dict.fromkeys(("right key", "owner", *WRITING, "editor token"), 404),
+    "PUT /api/threads/{thread_id}/workspace/file": WRITERS
+    | dict.fromkeys(("right key", "owner", *WRITING, "editor token"), 404),
     "GET /api/threads/{thread_id}/feedback": READERS,
     "PUT /api/messages/{message_id}/feedback": READERS,
     "DELETE /api/messages/{message_id}/feedback": READERS,
@@ -648,6 +650,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             **{f"POST /v1/stream/__ds/subscriptions/{{name}}/{report}": REPORT for report in REPORTS},
             "POST /api/tools/{name}/decision": {"approved": True},
             "POST /api/workspace/repositories": {"url": f"{REPOSITORIES}/owner/repo"},
+            "PUT /api/threads/{thread_id}/workspace/file": {"content": "New", "before": "Old"},
             "PUT /api/me/tool-rules": {"items": []},
             "PUT /api/threads/{thread_id}/tool-rules": {"items": []},
         }

@@ -335,6 +335,7 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         "post /api/auth/password", "patch /api/me", "post /api/tokens",
         "post /api/tools", "post /api/tools/{name}/decision", "put /api/me/tool-rules",
             "post /api/workspace/repositories",
+        "put /api/threads/{thread_id}/workspace/file",
         "put /api/threads/{thread_id}/tool-rules", "post /api/runs/{run_id}/approvals/{call_id}",
         "post /api/console/threads/{shown_thread_id}/fork", "put /api/console/budgets/{account_id}",
         "post /api/console/webhooks/{webhook_id}/replay",

@@ -72,6 +72,7 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("PUT", "/api/threads/{id}/members/{id}"): ({"role": "viewer", "rôle": 1}, "rôle"),
     ("POST", "/api/threads/{id}/links"): ({"role": "viewer", "expires": "never"}, "expires"),
     ("PUT", "/api/threads/{id}/tool-rules"): ({"items": [{"pattern": "*", "acton": "deny"}]}, "items[0].acton"),
+    ("PUT", "/api/threads/{id}/workspace/file"): ({"content": "x", "before": "y", "after": "z"}, "after"),
     ("PUT", "/api/me/tool-rules"): ({"items": [], "item": []}, "item"),
     ("POST", "/api/agents"): ({"name": "poet", "title": "Poet", "tool": []}, "tool"),
     ("PATCH", "/api/agents/x"): ({"title": "Poet", "version": 2}, "version"),
@@ -119,8 +120,10 @@ async def test_every_body_with_an_unknown_field_is_refused(
     verb, path = verb_and_path
     body, place = BODIES[verb_and_path]
     who = await person(store)
-    params = {"name": "x"} if path == "/api/me/folder" else None
-    answer = await server.http.request(verb, path.replace("{id}", ID), params=params, json=body, headers=who.headers)
+    needed = {"/api/me/folder": {"name": "x"}, "/api/threads/{id}/workspace/file": {"path": "x"}}
+    answer = await server.http.request(
+        verb, path.replace("{id}", ID), params=needed.get(path), json=body, headers=who.headers
+    )
     assert place in refused(answer)
 
 

@@ -1,7 +1,9 @@
-"""The workspace over REST: pages, the download of one file, and that nobody sees another person's files."""
+"""The workspace over REST: pages, downloads and edits, and that nobody sees or changes another person's files."""
 
+import asyncio
 from uuid import UUID
 
+import httpx
 import pytest
 
 from khala.store.postgres.database import Database
@@ -54,3 +56,94 @@ async def test_each_member_sees_their_own_workspace_and_viewers_none(server: InP
     assert other.status_code == 404
     for path in (where, f"{where}/file?path=secret.txt"):
         assert (await server.http.get(path, headers=viewer.headers)).status_code == 403
+
+
+async def test_a_file_is_edited_unless_it_has_changed_since_it_was_read(
+    server: InProcessServer, store: Database
+) -> None:
+    thread = await server.thread()
+    where = f"/api/threads/{thread.id}/workspace/file"
+    await workspace_files.write(store, UUID(thread.id), "notes/ä.md", b"one")
+
+    async def put(path: str, **body: object) -> httpx.Response:
+        return await server.http.put(where, params={"path": path}, json=body, headers=thread.headers)
+
+    edited = await put("notes/ä.md", before="one", content="zwö\n")
+    assert (edited.status_code, edited.json()) == (200, {"path": "notes/ä.md", "size": 5})
+    repeated = await put("notes/ä.md", before="one", content="zwö\n")
+    assert repeated.status_code == 200
+    late = await put("notes/ä.md", before="one", content="three")
+    assert (late.status_code, late.json()["code"]) == (409, "conflict")
+    assert late.json()["detail"] == "notes/ä.md has changed since it was read. Read it again."
+    found = await server.http.get(where, params={"path": "notes/ä.md"}, headers=thread.headers)
+    assert found.content == "zwö\n".encode()
+    emptied = await put("notes/ä.md", before="zwö\n", content="")
+    assert emptied.json() == {"path": "notes/ä.md", "size": 0}
+    for path, body, status in (
+        ("new.md", {"before": "", "content": "x"}, 404),
+        ("notes", {"before": "", "content": "x"}, 404),
+        ("../notes/ä.md", {"before": "", "content": "x"}, 404),
+        ("", {"before": "", "content": "x"}, 400),
+        ("notes/ä.md", {"before": ""}, 400),
+        ("notes/ä.md", {"before": "", "content": 1}, 400),
+        ("notes/ä.md", {"before": "", "content": "x" * (workspace_files.MAX_FILE_BYTES + 1)}, 413),
+        ("notes/ä.md", {"before": "", "content": "x" * (5 << 20)}, 413),
+    ):
+        assert (await put(path, **body)).status_code == status, (path, status)
+    assert await stored(store, UUID(thread.id)) == {"notes/ä.md": b""}
+
+
+async def test_an_edit_counts_towards_the_limit_of_all_files(
+    server: InProcessServer, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = await server.thread()
+    monkeypatch.setattr(workspace_files, "MAX_GUEST_BYTES", 10)
+    for path in ("a", "b"):
+        await workspace_files.write(store, UUID(thread.id), path, b"12345")
+    where = f"/api/threads/{thread.id}/workspace/file"
+    body = {"before": "12345", "content": "123456"}
+    full = await server.http.put(where, params={"path": "a"}, json=body, headers=thread.headers)
+    assert (full.status_code, full.json()["code"]) == (413, "payload_too_large")
+    assert await stored(store, UUID(thread.id)) == {"a": b"12345", "b": b"12345"}
+
+
+async def test_nobody_edits_the_files_of_others(server: InProcessServer, store: Database) -> None:
+    owner, editor, viewer = [await person(store, name) for name in ("Owner", "Editor", "Viewer")]
+    thread_id = await owned_thread(store, owner)
+    for who, role in ((editor, "editor"), (viewer, "viewer")):
+        await sharing.set_role(store, thread_id, who.id, role, owner.caller)  # type: ignore[arg-type]
+        await sharing.join(store, thread_id, who.id, who.caller)
+    await workspace_files.write(store, owner.id, "plan.md", b"owner")
+    await workspace_files.write(store, editor.id, "plan.md", b"editor")
+    where = f"/api/threads/{thread_id}/workspace/file?path=plan.md"
+    body = {"before": "owner", "content": "changed"}
+    guest = await server.thread()
+    for headers, status in ((editor.headers, 409), (viewer.headers, 403), (guest.headers, 403), ({}, 403)):
+        assert (await server.http.put(where, json=body, headers=headers)).status_code == status
+    assert (await stored(store, owner.id), await stored(store, editor.id)) == (
+        {"plan.md": b"owner"},
+        {"plan.md": b"editor"},
+    )
+    assert (await server.http.put(where, json=body, headers=owner.headers)).status_code == 200
+    assert (await stored(store, owner.id), await stored(store, editor.id)) == (
+        {"plan.md": b"changed"},
+        {"plan.md": b"editor"},
+    )
+
+
+async def test_of_two_edits_at_once_one_is_refused(server: InProcessServer, store: Database) -> None:
+    thread = await server.thread()
+    await workspace_files.write(store, UUID(thread.id), "a.md", b"old")
+    where = f"/api/threads/{thread.id}/workspace/file?path=a.md"
+    bodies = [{"before": "old", "content": content} for content in ("one", "two")]
+    answers = await asyncio.gather(*(server.http.put(where, json=body, headers=thread.headers) for body in bodies))
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    won = bodies[[answer.status_code for answer in answers].index(200)]["content"]
+    assert await stored(store, UUID(thread.id)) == {"a.md": won.encode()}
+
+
+async def stored(store: Database, owner_id: UUID) -> dict[str, bytes]:
+    """The files of this owner."""
+    async with store.driver() as driver:
+        paths = [entry.path for entry in await workspace_files.entries(driver, owner_id)]
+        return await workspace_files.contents(driver, owner_id, paths)

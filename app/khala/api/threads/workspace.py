@@ -1,27 +1,32 @@
-"""The workspace over REST: the files that tools see in a thread, and the download of one."""
+"""The workspace over REST: the files that tools see in a thread, the download of one, and an edit of its text."""
 
 from typing import Annotated
 from urllib.parse import quote
 from uuid import UUID
 
-from litestar import Controller, Response, get
+from litestar import Controller, Response, get, put
 from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import QueryParameter
+from litestar.params import BodyKwarg, QueryParameter
 
 from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented_errors
-from khala.api.types import Page
+from khala.api.openapi.document import example
+from khala.api.types import ApiStruct, Page
 from khala.api.validation import check_text
 from khala.domain.access import Action, Caller
+from khala.domain.errors import Conflict, InvalidInput
 from khala.store.postgres.database import Driver
 from khala.store.sharing import access
 from khala.store.tools import workspace_files
 from khala.store.tools.workspace_files import WorkspaceEntry
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
+BODY = ("payload_too_large", "unsupported_media_type")
+MAX_EDIT_BODY_BYTES = 4 << 20
+"""Two texts of at most 1 MiB, and the escapes of their JSON."""
 MAX_LIMIT = 1000
 MAX_PATH_CHARACTERS = 1000
 POLICY = "sandbox; default-src 'none'"
@@ -29,6 +34,13 @@ POLICY = "sandbox; default-src 'none'"
 FILE = ResponseSpec(bytes, media_type="application/octet-stream", description="The content.", generate_examples=False)
 PATH = QueryParameter(description="The file's path in the workspace.", min_length=1, max_length=MAX_PATH_CHARACTERS)
 CURSOR = QueryParameter(description="`nextCursor` of the page before.", max_length=MAX_PATH_CHARACTERS)
+
+
+class FileEdit(ApiStruct, frozen=True, kw_only=True):
+    """The new text of a file. `before` is the text that the caller has read: an edit replaces nothing else."""
+
+    content: str
+    before: str
 
 
 class WorkspaceController(Controller):
@@ -87,6 +99,46 @@ class WorkspaceController(Controller):
                 "Cache-Control": "no-store",
             },
         )
+
+    @put(
+        "/file",
+        operation_id="editWorkspaceFile",
+        summary="Edit a file of the workspace",
+        response_description="The file as it is stored.",
+        responses=documented_errors(*DENIED, "not_found", "conflict", *BODY),
+        request_max_body_size=MAX_EDIT_BODY_BYTES,
+    )
+    async def edit(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        path: Annotated[str, PATH],
+        data: Annotated[FileEdit, BodyKwarg(examples=example("A later deadline", before="Friday", content="Monday"))],
+    ) -> WorkspaceEntry:
+        """Replace the text of a file that exists, unless it has changed since the caller read it (409).
+
+        A repeated request succeeds.
+        """
+        async with context.db.driver() as driver:
+            owner_id = await _owner_of(driver, thread_id, caller)
+        before, content = _utf8(data.before, "before"), _utf8(data.content, "content")
+
+        def replace(stored: bytes) -> bytes:
+            if stored not in (before, content):
+                raise Conflict(f"{path} has changed since it was read. Read it again.")
+            return content
+
+        await workspace_files.change(context.db, owner_id, check_text(path, "path"), replace)
+        return WorkspaceEntry(path=path, size=len(content))
+
+
+def _utf8(text: str, name: str) -> bytes:
+    """The text as it is stored. Raises `InvalidInput` for lone surrogates."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput("Lone surrogates are not allowed.", path=name) from error
 
 
 async def _owner_of(driver: Driver, thread_id: UUID, caller: Caller) -> UUID:
