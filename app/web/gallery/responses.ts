@@ -62,6 +62,8 @@ interface Bodies {
   "GET /api/threads/*/memory": ThreadMemorySettings;
   "GET /api/threads/*/tool-rules": ToolRuleList;
   "GET /api/threads/*/workspace": WorkspacePage;
+  "GET /api/threads/*/workspace/file": Blob;
+  "PUT /api/threads/*/workspace/file": never;
   "GET /api/plans/*": PlanDetail;
   "GET /api/plans/*/steps": Items<StepDetail>;
   "GET /api/plans/*/events": Items<PlanEventEntry>;
@@ -96,6 +98,7 @@ interface Bodies {
 export type Responses = { readonly [Name in keyof Bodies]?: Bodies[Name] | Refusal | typeof PENDING };
 
 const RESPONSES: Responses = {
+  "GET /api/threads/*/workspace/file": new Refusal(404, "not_found", "There is no such file."),
   "GET /api/models": MODELS,
   "GET /api/auth": { registration: true, oidc: { name: "Example ID" }, publicThreads: true, undoSeconds: 10 },
   "GET /api/agents": { items: [] },

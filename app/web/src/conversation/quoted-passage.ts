@@ -11,12 +11,16 @@ export function passageOf(selection: Selected, area: Element): string {
   const range = selection.getRangeAt(0);
   const [message, last] = [range.startContainer, endOf(range)].map(messageOf);
   if (!message || message !== last || !area.contains(message)) return "";
-  const text = selection.toString().trim().replaceAll(/\n{3,}/g, "\n\n");
+  return shortened(selection.toString().trim().replaceAll(/\n{3,}/g, "\n\n"));
+}
+
+/** A passage that is not too long to quote. */
+export function shortened(text: string): string {
   return text.length > MAX_PASSAGE_CHARACTERS ? `${text.slice(0, MAX_PASSAGE_CHARACTERS - 1).trimEnd()}…` : text;
 }
 
 /** Where the selected text ends. A triple click selects to the beginning of what comes next. */
-function endOf({ commonAncestorContainer, endContainer, endOffset }: Range): Node {
+export function endOf({ commonAncestorContainer, endContainer, endOffset }: Range): Node {
   if (endOffset > 0) return endContainer;
   const walker = document.createTreeWalker(commonAncestorContainer, NodeFilter.SHOW_TEXT, (node) => (node.textContent?.trim() ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_REJECT));
   walker.currentNode = endContainer;

@@ -16,12 +16,12 @@ export function diffLines(before: string, after: string): LineChange[] {
 }
 
 /** Only the changes, each with `around` lines of context; null stands for omitted lines. */
-export function excerpt(changes: readonly LineChange[], around = 2): (LineChange | null)[] {
+export function excerpt<Change extends LineChange>(changes: readonly Change[], around = 2): (Change | null)[] {
   const near = new Uint8Array(changes.length);
   changes.forEach(({ kind }, index) => {
     if (kind !== "same") near.fill(1, Math.max(0, index - around), index + around + 1);
   });
-  const found: (LineChange | null)[] = [];
+  const found: (Change | null)[] = [];
   changes.forEach((change, index) => {
     if (near[index]) found.push(change);
     else if (index === 0 || near[index - 1]) found.push(null);
