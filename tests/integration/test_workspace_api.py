@@ -79,7 +79,7 @@ async def test_a_file_is_edited_unless_it_has_changed_since_it_was_read(
     assert found.content == "zwö\n".encode()
     emptied = await put("notes/ä.md", before="zwö\n", content="")
     assert emptied.json() == {"path": "notes/ä.md", "size": 0}
-    for path, body, status in (
+    refused: tuple[tuple[str, dict[str, object], int], ...] = (
         ("new.md", {"before": "", "content": "x"}, 404),
         ("notes", {"before": "", "content": "x"}, 404),
         ("../notes/ä.md", {"before": "", "content": "x"}, 404),
@@ -88,7 +88,8 @@ async def test_a_file_is_edited_unless_it_has_changed_since_it_was_read(
         ("notes/ä.md", {"before": "", "content": 1}, 400),
         ("notes/ä.md", {"before": "", "content": "x" * (workspace_files.MAX_FILE_BYTES + 1)}, 413),
         ("notes/ä.md", {"before": "", "content": "x" * (5 << 20)}, 413),
-    ):
+    )
+    for path, body, status in refused:
         assert (await put(path, **body)).status_code == status, (path, status)
     assert await stored(store, UUID(thread.id)) == {"notes/ä.md": b""}
 
@@ -118,7 +119,12 @@ async def test_nobody_edits_the_files_of_others(server: InProcessServer, store: 
     where = f"/api/threads/{thread_id}/workspace/file?path=plan.md"
     body = {"before": "owner", "content": "changed"}
     guest = await server.thread()
-    for headers, status in ((editor.headers, 409), (viewer.headers, 403), (guest.headers, 403), ({}, 403)):
+    for headers, status in (
+        (editor.headers, 409),
+        (viewer.headers, 403),
+        (guest.headers, 403),
+        (dict[str, str](), 403),
+    ):
         assert (await server.http.put(where, json=body, headers=headers)).status_code == status
     assert (await stored(store, owner.id), await stored(store, editor.id)) == (
         {"plan.md": b"owner"},
