@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 from khala.cli import main
 from khala.domain.access import Caller
 from khala.domain.accounts import Identity
-from khala.store.accounts import accounts, api_tokens, external_users
+from khala.identity import passwords
+from khala.store.accounts import accounts, api_tokens, external_users, sessions
 from khala.store.postgres.database import Database
 
 ADDRESS = "tassadar@example.com"
@@ -121,3 +122,35 @@ def test_an_account_is_named_by_its_address_or_its_id(database_url: str) -> None
     assert several.exit_code == 1
     assert str(user_id) in several.output
     assert str(other_id) in several.output
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_lost_password_is_replaced_and_its_sessions_end(database_url: str) -> None:
+    async def register(db: Database) -> UUID:
+        user_id = await accounts.register(db, ADDRESS, "hash", None, Caller())
+        await sessions.begin(db, user_id, Caller(), user_agent=None)
+        return user_id
+
+    user_id = with_database(database_url, register)
+    reset = khala("accounts", "reset-password", ADDRESS)
+    assert reset.exit_code == 0, reset.output
+
+    async def read(db: Database) -> tuple[bool, int]:
+        async with db.driver() as driver:
+            record = await accounts.password_record(driver, ADDRESS)
+            assert record is not None
+            fits = await passwords.verify_password(reset.output.strip(), record.hash)
+            return fits, len(await sessions.of_user(driver, user_id, None))
+
+    assert with_database(database_url, read) == (True, 0)
+
+
+@pytest.mark.usefixtures("environment")
+def test_an_account_without_a_password_is_given_none(database_url: str) -> None:
+    async def sign_in(db: Database) -> UUID:
+        return await accounts.of_identity(db, Identity(issuer="a", subject="b", email=ADDRESS), Caller())
+
+    with_database(database_url, sign_in)
+    refused = khala("accounts", "reset-password", ADDRESS)
+    expected = "Error: This account has no password: it signs in with another provider.\n"
+    assert (refused.exit_code, refused.output) == (1, expected)

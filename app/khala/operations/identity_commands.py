@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SERVICE_NAME = r"[a-z][a-z0-9-]{0,39}"
 MAX_DAYS = 3650
+PASSWORD_BYTES = 12
+"""Random bytes of a password that replaces a lost one."""
 
 T = TypeVar("T")
 
@@ -79,7 +81,7 @@ def revoke_token(*, token_id: UUID) -> None:
 
 @click.group(epilog=EPILOG)
 def accounts() -> None:
-    """Administrators, and blocked accounts. An account is named by its id or its e-mail address."""
+    """Administrators, blocked accounts, and lost passwords. An account is named by its id or its e-mail address."""
 
 
 @accounts.command(epilog=EPILOG)
@@ -114,6 +116,27 @@ def unblock(*, account: str) -> None:
 
     user_id = run(_on_database(command_settings(), lambda db: account_status.set_blocked(db, account, blocked=False)))
     click.echo(f"{user_id} is not blocked.")
+
+
+@accounts.command("reset-password", epilog=EPILOG)
+@click.argument("account")
+def reset_password(*, account: str) -> None:
+    """Give ACCOUNT a new password, and print it. Its sessions end; its API tokens stay valid.
+
+    Nobody can read the old one. Ask the person to change the new one in the settings.
+    """
+    import secrets
+
+    from khala.identity import passwords
+    from khala.store.accounts import account_status
+
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+
+    async def reset(db: "Database") -> UUID:
+        return await account_status.reset_password(db, account, await passwords.hash_password(password))
+
+    run(_on_database(command_settings(), reset))
+    click.echo(password)
 
 
 async def _create(

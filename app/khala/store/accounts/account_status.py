@@ -1,4 +1,4 @@
-"""The operator's decisions about an account: whether it is an administrator's, and whether it is blocked."""
+"""The operator's decisions about an account: whether it is an administrator's or blocked, and its password."""
 
 from uuid import UUID
 
@@ -6,12 +6,13 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Caller
+from khala.domain.errors import Conflict
 from khala.store.accounts import audit
 from khala.store.accounts.account_names import find_account
 from khala.store.postgres.database import Database, driver_of
 from khala.store.postgres.notifications import CREDENTIALS_CHANNEL, notify
 from khala.store.postgres.retries import retried
-from khala.store.schema.tables import sessions, users
+from khala.store.schema.tables import passwords, sessions, users
 from khala.store.threads import thread_lists
 
 DISABLE_WEBHOOKS = """
@@ -54,6 +55,24 @@ async def set_blocked(
             await driver.execute(DISABLE_WEBHOOKS, user_id)
             await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
         await audit.record(connection, "blocked" if blocked else "unblocked", Caller(user_id=user_id))
+        return user_id
+
+
+@retried
+async def reset_password(db: Database, account: str, password_hash: str) -> UUID:
+    """Replace the password of the account, and end all its sessions. Returns its id.
+
+    Raises `Conflict` if it has no password, because it signs in with another provider.
+    """
+    async with db.transaction() as connection:
+        user_id = await _lock(connection, account)
+        changed = update(passwords).where(passwords.c.user_id == user_id).returning(passwords.c.user_id)
+        values = changed.values(hash=password_hash, changed_at=func.now())
+        if (await connection.execute(values)).first() is None:
+            raise Conflict("This account has no password: it signs in with another provider.")
+        await connection.execute(delete(sessions).where(sessions.c.user_id == user_id))
+        await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
+        await audit.record(connection, "password_changed", Caller(user_id=user_id))
         return user_id
 
 
