@@ -249,7 +249,17 @@ class Chat:
 
     def with_autopilot(self) -> None:
         """Switch on the autopilot."""
-        self.page.get_by_role("switch", name="Autopilot").check()
+        self.button("Add files and more").click()
+        item = self.page.get_by_role("menuitemcheckbox", name="Autopilot", exact=True)
+        if item.get_attribute("aria-checked") == "true":
+            self.page.keyboard.press("Escape")
+        else:
+            item.click()
+
+    def add(self, action: str) -> None:
+        """Choose an action in the composer's menu."""
+        self.button("Add files and more").click()
+        self.page.get_by_role("menuitem", name=action, exact=True).click()
 
     def card(self, tool: str) -> Locator:
         """The newest card of a tool."""

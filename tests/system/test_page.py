@@ -134,8 +134,8 @@ def test_an_answer_that_ended_early_says_why_once_and_offers_the_next_step(chat:
     expect(chat.answer.get_by_role("button", name=re.compile(r"^Try again in \d+ s$"))).to_be_disabled()
     expect(chat.button("Try again")).to_have_count(0)  # the earlier answer keeps its reason only
     expect(chat.page.get_by_text("The connection to the model was lost.")).to_have_count(1)
-    chat.page.get_by_role("switch", name="Autopilot").check(force=True)
-    chat.button("20 rounds").click()
+    chat.with_autopilot()
+    chat.button("Autopilot 20 rounds").click()
     chat.page.get_by_label("Maximum rounds").fill("1")
     chat.page.get_by_label("Budget (tokens)").fill("1")
     chat.page.keyboard.press("Escape")

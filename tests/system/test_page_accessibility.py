@@ -89,7 +89,7 @@ def test_everything_can_be_reached_by_keyboard_and_escape_restores_the_focus(cha
                 "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent.trim()"
             )
         )
-    assert {"New chat", "Sign in", "Share", "Attach files"} <= names
+    assert {"New chat", "Sign in", "Share", "Add files and more"} <= names
     chat.button("Share").focus()
     chat.page.keyboard.press("Enter")
     expect(chat.page.get_by_role("dialog")).to_be_visible()

@@ -83,12 +83,12 @@ def test_an_agent_is_found_and_loaded_and_survives_a_reload(chat: Chat) -> None:
     expect(gallery).to_have_count(0)
     chat.page.reload()
     expect(chat.button("Stop using Code reviewer")).to_be_visible()
-    expect(chat.page.get_by_role("switch", name="Autopilot")).to_be_checked()
+    expect(chat.button("Autopilot 20 rounds")).to_be_visible()
     assert chat.complaints == []
 
 
 def test_a_run_names_its_agent_and_has_that_agents_tools(chat: Chat) -> None:
-    chat.page.locator("#agents-open").click()
+    chat.add("Choose an agent")
     chat.button("Use Code reviewer").click()
     options = sent_options(chat, f'/call glob {{"pattern":"*"}} {WRITE}')
     assert options == {"agent": "reviewer", "autopilot": True, "maxSteps": 20}
@@ -104,7 +104,7 @@ def test_a_person_makes_changes_tries_and_deletes_an_agent(chat: Chat) -> None:
     chat.register(ADA, "Ada")
     chat.send("/words=1")
     chat.wait_for_end()
-    chat.page.locator("#agents-open").click()
+    chat.add("Choose an agent")
     chat.button("New agent").click()
     form = chat.page.get_by_role("dialog", name="New agent")
     form.get_by_label("Title").fill("Café Poët")
@@ -140,7 +140,7 @@ def test_a_person_makes_changes_tries_and_deletes_an_agent(chat: Chat) -> None:
     chat.page.get_by_role("dialog", name="Delete Café Poët?").get_by_role("button", name="Delete agent").click()
     expect(card).to_have_count(0)
     gallery.get_by_role("button", name="Close").click()
-    expect(chat.page.locator("main").get_by_role("button", name="Agents", exact=True)).to_be_visible()
+    expect(chat.button("Café Poët")).to_have_count(0)
     assert chat.complaints == []
 
 
@@ -150,7 +150,7 @@ def test_somebody_with_the_link_uses_and_copies_an_agent_and_a_revoked_link_says
     chat.register(ADA, "Ada")
     poet = {"name": "poet", "title": "Poet", "instructions": "Answer in rhyme.", "tools": ["glob"]}
     assert chat.page.request.post(f"{server.url}/api/agents", data=poet).ok
-    chat.page.locator("#agents-open").click()
+    chat.add("Choose an agent")
     chat.button("Share Poet").click()
     dialog = chat.page.get_by_role("dialog", name="Share agent")
     dialog.get_by_role("button", name="Create link").click()
@@ -184,14 +184,14 @@ def test_somebody_with_the_link_uses_and_copies_an_agent_and_a_revoked_link_says
 
 def test_the_gallery_shows_the_last_known_agents_offline(chat: Chat) -> None:
     chat.register(ADA, "Ada")
-    chat.page.locator("#agents-open").click()
+    chat.add("Choose an agent")
     titles = gallery_of(chat).get_by_role("heading", level=3)
     expect(titles).to_have_count(len(BUILT_IN))
     chat.page.keyboard.press("Escape")
     chat.page.reload()
     expect(chat.welcome).to_be_visible()
     chat.page.route("**/api/agents", lambda route: route.abort())
-    chat.page.locator("#agents-open").click()
+    chat.add("Choose an agent")
     expect(gallery_of(chat).get_by_role("alert")).to_contain_text("These are the agents from your last visit.")
     expect(titles).to_have_count(len(BUILT_IN))
     chat.page.unroute("**/api/agents")
@@ -204,7 +204,7 @@ def test_an_agent_that_does_not_exist_any_more_is_no_longer_used(chat: Chat) -> 
     assert chat.page.request.post(
         f"{chat.url.partition('/t/')[0]}/api/agents", data={"name": "poet", "title": "Poet"}
     ).ok
-    chat.page.locator("#agents-open").click()
+    chat.add("Choose an agent")
     chat.button("Use Poet").click()
     chat.page.keyboard.press("Escape")
     chat.sign_out()
@@ -215,7 +215,7 @@ def test_an_agent_that_does_not_exist_any_more_is_no_longer_used(chat: Chat) -> 
 def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: Chat) -> None:
     chat.register(ADA, "Ada")
     chat.with_autopilot()
-    chat.button("20 rounds").click()
+    chat.button("Autopilot 20 rounds").click()
     chat.page.get_by_label("Preview each run before it starts").check()
     chat.page.keyboard.press("Escape")
     chat.await_forecasts()
@@ -303,7 +303,7 @@ def test_a_run_that_ends_before_the_response_to_the_stop_shows_no_error(chat: Ch
 
 
 def test_the_bar_counts_written_tokens_and_shows_why_a_run_stopped(chat: Chat) -> None:
-    chat.page.locator("#agents-open").click()
+    chat.add("Choose an agent")
     chat.button("Use Planner").click()
     chat.page.keyboard.press("Escape")
     chat.send("/pace=20 /words=5000")
@@ -314,7 +314,7 @@ def test_the_bar_counts_written_tokens_and_shows_why_a_run_stopped(chat: Chat) -
     assert any("/agent" in worker.url for worker in chat.page.workers)
     chat.button("Stop").click()
     chat.wait_for_end()
-    chat.button("20 rounds").click()
+    chat.button("Autopilot 20 rounds").click()
     chat.page.get_by_label("Maximum rounds").fill("2")
     chat.send('/loop /call glob {"pattern":"{round}*"}')
     chat.wait_for_end()

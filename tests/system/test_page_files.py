@@ -50,7 +50,7 @@ def test_a_large_output_is_searched_and_downloaded(chat: Chat) -> None:
 
 def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: BrowserContext, chat: Chat) -> None:
     field = chat.page.locator("#attach-field")
-    expect(chat.button("Attach files")).to_be_enabled()
+    expect(chat.button("Add files and more")).to_be_enabled()
     field.set_input_files(
         [
             FilePayload(name="dot.png", mimeType="image/png", buffer=picture(40, 30)),
@@ -92,7 +92,7 @@ def test_a_file_can_be_dropped_and_pasted(chat: Chat) -> None:
         document.querySelector(selector).dispatchEvent(event);
         return event.defaultPrevented;
     }"""
-    expect(chat.button("Attach files")).to_be_enabled()
+    expect(chat.button("Add files and more")).to_be_enabled()
     assert chat.page.evaluate(script, ["drop", "#messages"])
     assert chat.page.evaluate(script, ["paste", "#text"])
     chips = chat.page.locator("#attached li")

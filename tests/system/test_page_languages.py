@@ -18,7 +18,7 @@ PLACES = """() => {
         bubble: box(".message.user .content").left,
         column: box("#messages").left,
         send: middle(box("#send")),
-        attach: middle(box("#attach")),
+        add: middle(box("#add")),
     };
 }"""
 ARABIC = "عنوان"
@@ -56,11 +56,11 @@ def test_the_chosen_language_is_the_only_one_that_is_loaded_and_arabic_runs_from
         for width in (1280, 390, 320):
             page.set_viewport_size({"width": width, "height": 800})
             assert chat.overflow() <= 0
-            # A short question in another direction stands at the end of the column, and Send beyond Attach in its row.
+            # A short question in another direction stands at the end of the column, and Send beyond Add in its row.
             places = page.evaluate(PLACES)
             assert places["bubble"] == pytest.approx(places["column"], abs=1)
-            assert places["send"]["x"] < places["attach"]["x"]
-            assert places["send"]["y"] == pytest.approx(places["attach"]["y"], abs=1)
+            assert places["send"]["x"] < places["add"]["x"]
+            assert places["send"]["y"] == pytest.approx(places["add"]["y"], abs=1)
         page.locator("#menu").click()
         page.locator("#settings-open").click()
         page.locator("#settings-open-general").click()

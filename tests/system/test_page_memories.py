@@ -229,6 +229,6 @@ def test_axe_finds_nothing_in_the_dialogs_of_memories_and_agents(
     dialog.get_by_role("button", name=f"Edit: {TEA}").click()
     assert axe_violations(chat) == []
     chat.page.keyboard.press("Escape")
-    chat.page.locator("#agents-open").click()
+    chat.add("Choose an agent")
     chat.button("New agent").click()
     assert axe_violations(chat) == []

@@ -108,7 +108,7 @@ def test_a_chat_whose_plan_waits_is_marked_in_the_list_until_it_goes_on(chat: Ch
 
 def test_a_plan_made_by_hand_is_edited_executed_step_by_step_and_exported(chat: Chat) -> None:
     page = chat.page
-    press(page, "Plans")
+    chat.add("Make a plan")
     panel = page.get_by_role("dialog")
     panel.get_by_text("List steps").click()
     panel.get_by_label("Title").fill("Open the shop")
@@ -334,7 +334,7 @@ def test_the_bar_names_the_primary_agent_while_a_fallback_works(chat: Chat) -> N
 
 def test_a_new_plan_is_in_autopilot_unless_another_mode_is_chosen(chat: Chat) -> None:
     page = chat.page
-    press(page, "Plans")
+    chat.add("Make a plan")
     panel = page.get_by_role("dialog")
     for way in ("Describe a goal", "List steps", "Import"):
         panel.get_by_text(way, exact=True).click()
@@ -343,7 +343,7 @@ def test_a_new_plan_is_in_autopilot_unless_another_mode_is_chosen(chat: Chat) ->
 
 def test_a_goal_is_sent_to_the_model_and_a_checklist_imported_with_the_errors_of_the_document(chat: Chat) -> None:
     page = chat.page
-    press(page, "Plans")
+    chat.add("Make a plan")
     panel = page.get_by_role("dialog")
     panel.get_by_label("Goal", exact=True).fill("A trip to Aiur")
     press(panel, "Create plan")

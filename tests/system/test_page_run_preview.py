@@ -75,7 +75,7 @@ def test_the_preview_shows_the_servers_choice_and_estimate_and_without_the_serve
     said = preview_after_runs(chat, 2)
     assert (said["agent"], said["abstained"]) == ("poet", False)
     chat.with_autopilot()
-    chat.button("20 rounds").click()
+    chat.button("Autopilot 20 rounds").click()
     chat.page.get_by_label("Preview each run before it starts").check()
     chat.page.keyboard.press("Escape")
     warm(chat)
@@ -91,7 +91,7 @@ def test_the_preview_shows_the_servers_choice_and_estimate_and_without_the_serve
     for path in ("agents", "route"):
         chat.page.route(f"**/api/{path}", lambda route: route.abort())
     chat.page.reload()
-    expect(chat.page.get_by_role("switch", name="Autopilot")).to_be_checked()
+    expect(chat.button("Turn off autopilot")).to_be_visible()
     warm(chat)
     dialog = opened(chat)
     expect(dialog).to_contain_text("Rough estimate")
