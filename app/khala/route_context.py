@@ -70,6 +70,8 @@ def open_context(
         models=ModelContext(
             listed=settings.listed_models,
             is_allowed=settings.allows_model,
+            titles=settings.models.titles,
+            descriptions=settings.models.descriptions,
             embedder=components.embedder,
             writes_titles=settings.writes_titles,
         ),

@@ -109,6 +109,8 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
         ("KHALA_THREAD_BLOB_MB", "2", "blobs.thread_mb", 2),
         ("KHALA_MODEL", "demo", "models.model", ModelRef("demo", "demo")),
         ("KHALA_MODELS", "openai:gpt-*, demo,,", "models.allowed_models", ("openai:gpt-*", "demo")),
+        ("KHALA_MODEL_TITLES", "demo = Demo; openai:a:b=A=B;", "models.titles", {"demo": "Demo", "openai:a:b": "A=B"}),
+        ("KHALA_MODEL_DESCRIPTIONS", "openai:a=Fast, cheap", "models.descriptions", {"openai:a": "Fast, cheap"}),
         ("KHALA_FLUSH_MS", "10", "runs.flush_ms", 10),
         ("KHALA_FLUSH_CHARS", "1", "runs.flush_chars", 1),
         ("KHALA_FLUSH_PARTS", "1", "runs.flush_parts", 1),
@@ -192,6 +194,8 @@ def test_a_variable_sets_its_field_and_no_other(name: str, value: str, field: st
         *[("KHALA_MODEL_TIMEOUT", value) for value in ("0", "-1", "nan", "soon")],
         *[("KHALA_MODEL", value) for value in ("gpt-6", "openai", "openai:", "other:model")],
         *[("KHALA_FALLBACK_MODELS", value) for value in ("gpt-6", "demo, openai:")],
+        *[("KHALA_MODEL_TITLES", f"openai:a{value}") for value in ("", "=", "=a\nb", "=" + 61 * "x", "=A;gpt-6=B")],
+        ("KHALA_MODEL_DESCRIPTIONS", "openai:a=" + 121 * "x"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_an_error_that_names_the_variable(name: str, value: str) -> None:
@@ -334,6 +338,10 @@ def test_without_files_the_environment_alone_counts(folder: Path) -> None:
         ("[providers.openai]\nkez = 'k'", r"^providers in khala.toml .*kez"),
         ("[providers]\nopenai = 'k'", r"^providers in khala.toml must have a table for openai"),
         ("[models]\nmodel = 'x'", r"^models.model in khala.toml: Unknown model 'x'"),
+        ("[models.titles]\n'x:y' = 'X'", r"^models.titles in khala.toml: Unknown model 'x:y'"),
+        ("[models.titles]\n'openai:y' = 1", r"^models.titles in khala.toml must have one line of 1 to 60 characters for"),
+        ("[models]\ntitles = 'openai:y'", r"^models.titles in khala.toml must have entries like openai:gpt-5-mini=GPT-5"),
+        ("[models]\ntitles = 1", r"^models.titles in khala.toml must be a table of texts by model, not 1\.$"),
         ("[database]\nurl = 'mysql://u:secret@h/d'", r"^database.url in khala.toml must be like postgresql://"),
     ],
 )

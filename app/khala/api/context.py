@@ -71,6 +71,10 @@ class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
     """The models that lists show, the default first."""
     is_allowed: Callable[[str], bool]
     """Whether a request may name this model. Patterns of the operator can allow more models than are listed."""
+    titles: Mapping[str, str]
+    """The operator's titles of models, by model."""
+    descriptions: Mapping[str, str]
+    """What models are good for, in the operator's words, by model."""
     embedder: Embedder | None
     """The embedding model, if there is one."""
     writes_titles: bool

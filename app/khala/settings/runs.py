@@ -29,6 +29,9 @@ from khala.settings.fields import (
 if TYPE_CHECKING:
     from khala.tools.tool_registry import ToolRegistryOptions
 
+MAX_MODEL_TITLE_CHARACTERS = 60
+MAX_MODEL_DESCRIPTION_CHARACTERS = 120
+
 SYSTEM_PROMPT = "You are a helpful assistant. Answer in Markdown, as briefly as the question allows."
 
 
@@ -38,6 +41,37 @@ def _model(value: object) -> ModelRef:
 
 def _models(value: object) -> tuple[ModelRef, ...]:
     return model_names.parse_list(",".join(value) if isinstance(value, list) else str(value))
+
+
+def _model_texts(value: object, most: int) -> dict[str, str]:
+    """Read a table of texts by model, or `provider:name=text` entries separated by semicolons."""
+    table = value if isinstance(value, dict) else dict(map(_model_text, _entries(value)))
+    texts = {str(model_names.parse(str(model))): text for model, text in table.items()}
+    for model, text in texts.items():
+        if not isinstance(text, str) or not 0 < len(text.strip()) <= most or not text.isprintable():
+            raise ValueError(f"must have one line of 1 to {most} characters for {model}.")
+    return {model: text.strip() for model, text in texts.items()}
+
+
+def _entries(value: object) -> list[str]:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a table of texts by model, not {value!r}.")  # noqa: TRY004  # pydantic reports a ValueError
+    return [entry for entry in value.split(";") if entry.strip()]
+
+
+def _model_text(entry: str) -> tuple[str, str]:
+    model, separator, text = entry.partition("=")
+    if not separator:
+        raise ValueError(f"must have entries like openai:gpt-5-mini=GPT-5 mini, not {entry.strip()!r}.")
+    return model.strip(), text
+
+
+def _model_titles(value: object) -> dict[str, str]:
+    return _model_texts(value, MAX_MODEL_TITLE_CHARACTERS)
+
+
+def _model_descriptions(value: object) -> dict[str, str]:
+    return _model_texts(value, MAX_MODEL_DESCRIPTION_CHARACTERS)
 
 
 def _seconds_of_silence(value: object) -> float:
@@ -59,6 +93,10 @@ def _repository_hosts(value: object) -> tuple[RepositoryHost, ...]:
 
 ModelName: TypeAlias = Annotated[ModelRef, BeforeValidator(_model), ValueKind("model")]
 ModelList: TypeAlias = Annotated[tuple[ModelRef, ...], BeforeValidator(_models), ValueKind("list of models")]
+ModelTitles: TypeAlias = Annotated[dict[str, str], BeforeValidator(_model_titles), ValueKind("texts by model")]
+ModelDescriptions: TypeAlias = Annotated[
+    dict[str, str], BeforeValidator(_model_descriptions), ValueKind("texts by model")
+]
 RepositoryHosts: TypeAlias = Annotated[
     tuple[RepositoryHost, ...], BeforeValidator(_repository_hosts), ValueKind("list of hosts")
 ]
@@ -79,6 +117,19 @@ class ModelSettings(SettingGroup):
     )
     allowed_models: Words = setting(
         "KHALA_MODELS", (), "Further models that a sender may choose, as `openai:gpt-5*,…`."
+    )
+    titles: ModelTitles = setting(
+        "KHALA_MODEL_TITLES",
+        {},
+        "What people read instead of the names of models, as `openai:gpt-5-mini=GPT-5 mini;…`; a table in `khala.toml`. "
+        "Without a title, the page makes one from the name.",
+        shown_default="none",
+    )
+    descriptions: ModelDescriptions = setting(
+        "KHALA_MODEL_DESCRIPTIONS",
+        {},
+        "What models are good for, in one line each, as `openai:gpt-5-mini=Fast answers;…`; a table in `khala.toml`.",
+        shown_default="none",
     )
     timeout_seconds: Timeout = setting(
         "KHALA_MODEL_TIMEOUT", 120.0, "A model call fails when the model sends nothing for this time.", unit="seconds"

@@ -1,4 +1,4 @@
-"""`GET /api/models`: the models that a request may name, and their prices."""
+"""`GET /api/models`: the models that a request may name, with their titles and prices."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import msgspec
 from litestar import get
 from litestar.di import NamedDependency
 
-from khala.api.context import Context
+from khala.api.context import Context, ModelContext
 from khala.api.http.problem_details import documented_errors
 from khala.api.operations.types import OfferedModel, OfferedModels
 from khala.domain.decimals import format_optional
@@ -27,15 +27,21 @@ async def list_models(context: NamedDependency[Context]) -> OfferedModels:
     """List the models that a request may name, with list prices per million tokens."""
     # The first call imports the price list, which takes up to a second.
     offered = await asyncio.to_thread(offered_models, context.models.listed)
-    embedder = context.models.embedder
-    name = None if embedder is None else embedder.name
-    return msgspec.structs.replace(offered, embeddings=name, titles=context.models.writes_titles)
+    models = context.models
+    name = None if models.embedder is None else models.embedder.name
+    items = [_with_texts(item, models) for item in offered.items]
+    return msgspec.structs.replace(offered, items=items, embeddings=name, titles=models.writes_titles)
 
 
 @lru_cache(maxsize=1)
 def offered_models(names: Sequence[str]) -> OfferedModels:
     """Return the models, the default first, with prices and sizes as far as they are known."""
     return OfferedModels(default=names[0], items=[_offered_model(name) for name in names])
+
+
+def _with_texts(item: OfferedModel, models: ModelContext) -> OfferedModel:
+    title, description = models.titles.get(item.model), models.descriptions.get(item.model)
+    return msgspec.structs.replace(item, title=title, description=description)
 
 
 def _offered_model(model: str) -> OfferedModel:

@@ -26,11 +26,17 @@ class Liveness(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class OfferedModel(ApiStruct, frozen=True, kw_only=True):
-    """A model, named as in `RunOptions.model`. Prices are decimal strings, and absent if they are unknown."""
+    """A model, named as in `RunOptions.model`. Prices are decimal strings, and absent if they are unknown.
+
+    `title` is what people read instead of `name`, and `description` what the model is good for, in one line; both are
+    absent unless the operator has set them.
+    """
 
     model: str
     provider: str
     name: str
+    title: str | None = None
+    description: str | None = None
     input_usd_per_million: str | None = None
     output_usd_per_million: str | None = None
     context_tokens: int | None = None

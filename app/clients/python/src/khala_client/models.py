@@ -280,11 +280,16 @@ class Agent(WireStruct, frozen=True, kw_only=True):
 
 
 class Model(WireStruct, frozen=True, kw_only=True):
-    """A model that a request may name, as in `RunOptions.model`. Prices are those of a million tokens."""
+    """A model that a request may name, as in `RunOptions.model`. Prices are those of a million tokens.
+
+    `title` and `description` are the operator's words for people.
+    """
 
     model: str
     provider: str
     name: str
+    title: str | None = None
+    description: str | None = None
     input_usd_per_million: Decimal | None = None
     output_usd_per_million: Decimal | None = None
     context_tokens: int | None = None

@@ -1454,11 +1454,18 @@ export interface Tool {
   destructive?: boolean;
 }
 
-/** A model, named as in `RunOptions.model`. Prices are decimal strings, and absent if they are unknown. */
+/**
+ * A model, named as in `RunOptions.model`. Prices are decimal strings, and absent if they are unknown.
+ *
+ * `title` is what people read instead of `name`, and `description` what the model is good for, in one line; both are
+ * absent unless the operator has set them.
+ */
 export interface Model {
   model: string;
   provider: string;
   name: string;
+  title?: string;
+  description?: string;
   inputUsdPerMillion?: string;
   outputUsdPerMillion?: string;
   contextTokens?: number;
