@@ -18,7 +18,7 @@ const SHOWN = new Set(["title", "alt", "placeholder", "label", "none", "detail",
 /** Elements whose text is the same in all languages. */
 const CODE = new Set(["code", "kbd", "pre"]);
 /** Names that are not translated, and literals that are no texts: key names, media queries, selectors, markup, styles, diagrams, fonts, paths of icons. */
-const NAMES = new Set(["Khala", "Khala:", "Edge", "Opera", "Firefox", "Chrome", "Safari", "Android", "Windows", "Linux", "Escape", "Enter", "Files"]);
+const NAMES = new Set(["Khala", "Khala:", "Edge", "Opera", "Firefox", "Chrome", "Safari", "Android", "Windows", "Linux", "DeepSeek", "Escape", "Enter", "Files"]);
 const NO_TEXT = /^(Arrow|Key)[A-Z]|^(Alt|Meta|Control)\+|Error$|^\(.*\)$|^(min|max)-width|^[#.[]|<\w|\w="|^M[\d.]+|sans-serif|\/$|^noopener|^hint count$|^Mac OS$|^Noto Sans|mermaid\.|^picture diagram$|^\s*(?:flowchart LR$|classDef )|--- t|^const LOOK|[{;] [\w-]+:|^quiet |^read write|^(running tools|waiting for approval)$/;
 /** Calls and constructors whose arguments nobody reads but developers, browsers and servers. */
 const INTERNAL = /^console\.|(querySelector(All)?|closest|matches|includes|startsWith|endsWith|addEventListener|setRequestHeader|getResponseHeader)$|Error$|^(DOMException|MediaQuery|Worker|RegExp|URL)$/;

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import Browser, FilePayload, Page, expect
 
 from tests.support import postgres
 from tests.support.server import Server, ended
-from tests.system.browser import Chat, words
+from tests.system.browser import PATIENCE_MS, Chat, words
 from tests.system.conftest import SETTINGS
+from tests.system.test_page_accessibility import axe_violations
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -35,7 +36,7 @@ def choose_model(page: Page, name: str) -> None:
 
 def test_the_first_screen_and_the_settings_say_what_this_person_may_do_and_prefers(chat: Chat) -> None:
     page = chat.page
-    expect(page.locator("#model")).to_have_text("demo")
+    expect(page.locator("#model")).to_have_text("Demo")
     suggestion = page.locator("#suggestions button").first
     expect(page.locator("#suggestions button")).to_have_count(4)
     expect(suggestion).to_be_visible()
@@ -46,11 +47,11 @@ def test_the_first_screen_and_the_settings_say_what_this_person_may_do_and_prefe
     expect(page.locator("#text")).to_have_value(text)
     chat.send("/words=5")
     chat.wait_for_end()
-    choose_model(page, "gpt-5-mini")
-    expect(page.locator("#model")).to_have_text("gpt-5-mini")
+    choose_model(page, "GPT-5 mini")
+    expect(page.locator("#model")).to_have_text("GPT-5 mini")
     first = chat.url
     chat.button("New chat").click()
-    expect(page.locator("#model")).to_have_text("demo")
+    expect(page.locator("#model")).to_have_text("Demo")
     page.locator("#settings-open").click()
     page.locator("#theme").select_option("dark")
     page.locator("#text-size").select_option("large")
@@ -59,15 +60,15 @@ def test_the_first_screen_and_the_settings_say_what_this_person_may_do_and_prefe
     page.locator("#instructions-form").get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     page.locator("#default-model").select_option("openai:gpt-5-mini")
-    expect(page.locator("#model")).to_have_text("gpt-5-mini")
+    expect(page.locator("#model")).to_have_text("GPT-5 mini")
     page.reload()
-    expect(page.locator("#model")).to_have_text("gpt-5-mini")
+    expect(page.locator("#model")).to_have_text("GPT-5 mini")
     root = page.locator("html")
     assert root.evaluate("(root) => getComputedStyle(root).colorScheme + getComputedStyle(root).fontSize") == "dark18px"
-    choose_model(page, "demo")
-    expect(page.locator("#model")).to_have_text("demo")
+    choose_model(page, "Demo")
+    expect(page.locator("#model")).to_have_text("Demo")
     page.goto(first)
-    expect(page.locator("#model")).to_have_text("gpt-5-mini")
+    expect(page.locator("#model")).to_have_text("GPT-5 mini")
     assert chat.complaints == []
 
 
@@ -89,7 +90,7 @@ def test_messages_queue_behind_an_answer_and_escape_stops_the_one_that_is_writte
     more = chat.page.locator(".message.assistant[data-state=done]").last.get_by_role("button", name="More actions")
     more.click()
     expect(chat.page.get_by_role("menuitemradio")).to_have_count(2)
-    chat.page.get_by_role("menuitemradio", name="demo").click()
+    chat.page.get_by_role("menuitemradio", name="Demo").click()
     expect(chat.page.locator(".versions")).to_contain_text("2/2")
     chat.wait_for_end()
     assert chat.text() == words(20)
@@ -116,7 +117,7 @@ def test_a_picture_is_shown_before_it_is_sent_and_a_large_file_is_not_tried_agai
     picture = (Path(__file__).parents[2] / "app/web/public/icon-192.png").read_bytes()
     problem = {"code": "payload_too_large", "title": "Payload too large", "status": 413}
     page.route("**/blobs?name=large*", lambda route: route.fulfill(status=413, json=problem))
-    expect(chat.button("Attach files")).to_be_enabled()
+    expect(chat.button("Add files and more")).to_be_enabled()
     page.locator("#attach-field").set_input_files(
         [
             FilePayload(name="icon.png", mimeType="image/png", buffer=picture),
@@ -156,3 +157,124 @@ def test_a_selected_passage_of_an_answer_is_quoted_above_the_draft(chat: Chat) -
     expect(field).to_have_value("> A lease ends.\n> \n> A lock does not.\n\nWhy?")
     expect(button).to_have_count(0)
     assert chat.complaints == []
+
+
+def test_the_menu_of_the_composer_turns_modes_on_by_keyboard_and_chips_turn_them_off(chat: Chat) -> None:
+    page = chat.page
+    opener = chat.button("Add files and more")
+    expect(opener).to_be_enabled()
+    opener.focus()
+    page.keyboard.press("Enter")
+    menu = page.get_by_role("menu", name="Add files and more")
+    expect(menu.get_by_role("menuitem", name="Add photos and files")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(menu).to_have_count(0)
+    expect(opener).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    item = menu.get_by_role("menuitemcheckbox", name="Autopilot", exact=True)
+    expect(item).to_be_focused()
+    expect(item).not_to_be_checked()
+    expect(item).to_have_accessible_description("Works by itself until the task is done")
+    page.keyboard.press("Enter")
+    chip = chat.button("Autopilot 20 rounds")
+    expect(chip).to_be_visible()
+    expect(opener).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(item).to_be_checked()
+    page.keyboard.press("End")
+    expect(menu.get_by_role("menuitem", name="Make a plan")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="New plan")).to_be_visible()
+    chat.button("Close plans").click()
+    with page.expect_file_chooser():
+        chat.add("Add photos and files")
+    chat.button("Turn off autopilot").press("Enter")
+    expect(chip).to_have_count(0)
+    expect(opener).to_be_focused()
+    assert chat.complaints == []
+
+
+def test_on_a_small_phone_the_field_keeps_its_line_beside_files_and_everything_can_be_pressed(
+    server: Server, chromium: Browser
+) -> None:
+    with chromium.new_context(viewport={"width": 320, "height": 640}, has_touch=True, is_mobile=True) as phone:
+        phone.set_default_timeout(PATIENCE_MS)
+        chat = Chat(phone, server.url)
+        page = chat.page
+        field = page.get_by_label("Message", exact=True)
+        expect(chat.button("Add files and more")).to_be_enabled()
+        chat.with_autopilot()
+        page.locator("#attach-field").set_input_files(
+            [FilePayload(name="a.txt", mimeType="text/plain", buffer=b"x")]
+        )
+        expect(chat.button("Send")).to_be_enabled()
+        line = field.evaluate("(field) => parseFloat(getComputedStyle(field).lineHeight)")
+        box = field.bounding_box()
+        assert box is not None
+        assert box["width"] > 240, "the field has the width of the form"
+        assert field.evaluate("(field) => field.scrollHeight") < 2 * line + 24, "the placeholder is one line"
+        assert chat.overflow() <= 0
+        for name in ("Add files and more", "Send later", "Send", "Autopilot 20 rounds", "Turn off autopilot"):
+            place = chat.button(name).bounding_box()
+            assert place is not None
+            assert min(place["width"], place["height"]) >= 44, name
+        chat.button("Add files and more").click()
+        for item in page.get_by_role("menu").locator("[role^=menuitem]").all():
+            place = item.bounding_box()
+            assert place is not None
+            assert place["height"] >= 44
+            assert 0 <= place["x"] <= place["x"] + place["width"] <= 320
+
+
+def test_only_one_button_is_filled_while_an_answer_is_written(chat: Chat) -> None:
+    page = chat.page
+    filled = "(button) => getComputedStyle(button).backgroundColor !== 'rgba(0, 0, 0, 0)'"
+    chat.send("/words=3000 /pace=40")
+    chat.wait_for_word("word5")
+    expect(chat.button("Send")).to_be_hidden()
+    assert chat.button("Stop").evaluate(filled)
+    page.get_by_label("Message", exact=True).fill("Shorter, please.")
+    expect(chat.button("Send")).to_be_enabled()
+    assert chat.button("Send").evaluate(filled)
+    assert not chat.button("Stop").evaluate(filled)
+    chat.button("Stop").click()
+    chat.wait_for_end()
+
+
+def test_models_are_listed_by_what_they_are_good_for_and_many_can_be_searched(chat: Chat) -> None:
+    page = chat.page
+    page.locator("#model").click()
+    mini = page.get_by_role("menuitemradio", name="GPT-5 mini")
+    expect(mini).to_contain_text("Fast answers to simple questions")
+    expect(mini).to_have_attribute("title", re.compile(r"per million tokens"))
+    expect(page.get_by_role("menu", name="Model")).not_to_contain_text("$")
+    expect(page.get_by_role("searchbox")).to_have_count(0)
+    page.keyboard.press("Escape")
+    names = ["claude-opus-5", "claude-haiku-5", *(f"house-{number}" for number in range(7))]
+    items = [{"model": f"openai:{name}", "provider": "openai", "name": name} for name in names]
+    items[2] |= {"title": "House letters", "description": "Writes in our tone"}
+    models = {"default": "openai:claude-opus-5", "items": items}
+    page.route("**/api/models", lambda route: route.fulfill(json=models))
+    page.reload()
+    expect(page.locator("#model")).to_have_text("Claude Opus 5")
+    page.locator("#model").focus()
+    page.keyboard.press("Enter")
+    search = page.get_by_role("searchbox", name="Search models")
+    expect(search).to_be_focused()
+    expect(page.get_by_role("menuitemradio")).to_have_count(9)
+    search.fill("zzz")
+    expect(page.get_by_text("No matching models.")).to_be_visible()
+    search.fill("tone")
+    expect(page.get_by_role("menuitemradio")).to_have_count(1)
+    assert axe_violations(chat) == []
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("menuitemradio", name="House letters")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#model")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(search).to_have_value("")
+    search.fill("haiku")
+    page.keyboard.press("Enter")
+    expect(page.locator("#model")).to_have_text("Claude Haiku 5")
+    expect(search).to_have_count(0)

@@ -10,6 +10,7 @@ import { composerState } from "../../src/conversation/composer-state.svelte.ts";
 import { PENDING, Refusal } from "../responses.ts";
 import { AGENTS } from "../fixtures/agents.ts";
 import { LONG_QUESTION } from "../fixtures/markdown.ts";
+import { MANY_MODELS } from "../fixtures/models.ts";
 import { answer, blob, question, writing } from "../fixtures/messages.ts";
 import { participant } from "../fixtures/people.ts";
 import { component, type GalleryState, type Group, type Scenario } from "../state.ts";
@@ -59,10 +60,12 @@ const states: readonly GalleryState[] = [
   { name: "a draft while an answer is being written", view, scenario: { ...BUSY, draft: "Shorter, please." } },
   { name: "offline", view, scenario: { ...USED, connection: "offline" } },
   { name: "loading", view, scenario: { connection: "loading" } },
+  { name: "the menu of the composer", view, height: 420, opensUpwards: true, scenario: USED, prepare: ({ preferences }) => void (preferences.autopilot = true), act: (driver) => driver.press("#add") },
   { name: "autopilot", view, scenario: USED, prepare: ({ preferences }) => void (preferences.autopilot = true) },
   { name: "autopilot with an agent", view, scenario: { ...USED, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: async ({ preferences, agents }) => (await agents.load(), void Object.assign(preferences, { autopilot: true, agent: "researcher" })) },
   { name: "options of the autopilot", view, height: 300, opensUpwards: true, scenario: USED, prepare: ({ preferences }) => void Object.assign(preferences, { autopilot: true, budgetUsd: "0.5" }), act: (driver) => driver.press('[aria-controls="autopilot-options"]') },
   { name: "the models", view, height: 320, opensUpwards: true, scenario: USED, act: (driver) => driver.press("#model") },
+  { name: "many models", view, height: 480, opensUpwards: true, scenario: { ...USED, responses: { "GET /api/models": MANY_MODELS } }, act: (driver) => driver.press("#model") },
   { name: "typing", view, scenario: { ...USED, thread: { visibility: "link" }, present: [participant(1, { name: "Grace Hopper", anonymous: false, state: { typing: true } }), participant(2, { state: { typing: true } })] } },
   { name: "dictation", view, scenario: USED, prepare: () => void Object.assign(globalThis, { SpeechRecognition: SilentRecognition }), act: (driver) => driver.press("#dictate") },
   {

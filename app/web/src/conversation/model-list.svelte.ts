@@ -2,6 +2,7 @@
 
 import { isRequestError, request, withRetry } from "@khala/client";
 import type { AccessKeys, Model, Models } from "@khala/client";
+import { modelTitle } from "./model-names.ts";
 
 /** What the server stores of a person's preferences. */
 export interface ServerPreferences {
@@ -70,9 +71,11 @@ class ModelList {
     return this.list?.items.find((item) => item.model === model) ?? null;
   }
 
-  /** The name of a model for people, without its provider. */
+  /** The name of a model for people; of models that would read the same, what a request calls it. */
   nameOf(model: string): string {
-    return this.find(model)?.name ?? model.slice(model.indexOf(":") + 1);
+    const title = modelTitle(this.find(model) ?? { name: model.slice(model.indexOf(":") + 1) });
+    const isAmbiguous = this.list?.items.some((item) => item.model !== model && modelTitle(item) === title) === true;
+    return isAmbiguous ? model : title;
   }
 }
 
