@@ -8,7 +8,8 @@ from tests.support.in_process import khala
 SETTINGS: dict[str, Any] = {
     "KHALA_MODEL": "openai:gpt-4o-mini", "KHALA_FALLBACK_MODELS": "openai:llama3:8b", "OPENAI_API_KEY": "key",
     "KHALA_MODELS": "openai:gpt-4o,openai:gpt-5*", "KHALA_TITLES": "1",
-    "KHALA_MODEL_TITLES": "openai:llama3:8b=Our Llama; demo=Demo", "KHALA_MODEL_DESCRIPTIONS": "openai:llama3:8b=Stays in the house, day and night",
+    "KHALA_MODEL_TITLES": "openai:llama3:8b=Our Llama; demo=Demo",
+    "KHALA_MODEL_DESCRIPTIONS": "openai:llama3:8b=Stays in the house, day and night",
 }  # fmt: skip
 
 

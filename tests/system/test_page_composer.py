@@ -205,9 +205,7 @@ def test_on_a_small_phone_the_field_keeps_its_line_beside_files_and_everything_c
         field = page.get_by_label("Message", exact=True)
         expect(chat.button("Add files and more")).to_be_enabled()
         chat.with_autopilot()
-        page.locator("#attach-field").set_input_files(
-            [FilePayload(name="a.txt", mimeType="text/plain", buffer=b"x")]
-        )
+        page.locator("#attach-field").set_input_files([FilePayload(name="a.txt", mimeType="text/plain", buffer=b"x")])
         expect(chat.button("Send")).to_be_enabled()
         line = field.evaluate("(field) => parseFloat(getComputedStyle(field).lineHeight)")
         box = field.bounding_box()

@@ -55,7 +55,7 @@ def _model_texts(value: object, most: int) -> dict[str, str]:
 
 def _entries(value: object) -> list[str]:
     if not isinstance(value, str):
-        raise ValueError(f"must be a table of texts by model, not {value!r}.")  # noqa: TRY004  # pydantic reports a ValueError
+        raise ValueError(f"must be a table of texts by model, not {value!r}.")  # noqa: TRY004  # as in other settings
     return [entry for entry in value.split(";") if entry.strip()]
 
 
@@ -121,8 +121,8 @@ class ModelSettings(SettingGroup):
     titles: ModelTitles = setting(
         "KHALA_MODEL_TITLES",
         {},
-        "What people read instead of the names of models, as `openai:gpt-5-mini=GPT-5 mini;…`; a table in `khala.toml`. "
-        "Without a title, the page makes one from the name.",
+        "What people read instead of the names of models, as `openai:gpt-5-mini=GPT-5 mini;…`; a table in "
+        "`khala.toml`. Without a title, the page makes one from the name.",
         shown_default="none",
     )
     descriptions: ModelDescriptions = setting(
