@@ -298,7 +298,7 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
 
 def test_a_fallback_agent_and_a_step_that_failed_are_named_with_the_error(chat: Chat) -> None:
     page = chat.page
-    error = "The demo model was told to lose the connection."
+    error = "The connection to the model was lost. Try again."
     page.set_viewport_size({"width": 390, "height": 844})
     new_plan(
         chat,
@@ -368,7 +368,7 @@ def test_a_goal_is_sent_to_the_model_and_a_checklist_imported_with_the_errors_of
 
 def test_a_step_that_failed_is_retried_edited_or_skipped_from_the_bar_and_the_plan_goes_on(chat: Chat) -> None:
     page = chat.page
-    error = "The demo model was told to lose the connection."
+    error = "The connection to the model was lost. Try again."
     new_plan(
         chat,
         {"id": "a", "title": "Write", "instructions": "/fail=1"},

@@ -46,14 +46,21 @@ def test_a_run_that_ends_well_completes_its_step_only_if_the_agent_says_so(conte
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (RunFailure(code="failed", message="Status 1"), AttemptFailed(error="Status 1")),
+        (RunFailure(code="failed", message="Status 1"), AttemptFailed(error="Status 1", code="failed")),
+        (
+            RunFailure(code="refused", message="401", cause="invalid_key"),
+            AttemptFailed(error="401", code="refused", cause="invalid_key"),
+        ),
         (RunFailure(code="rate_limited", message="429", retry_after=7), AttemptLimited(retry_after=7)),
         (RunFailure(code="overloaded", message="529"), AttemptLimited()),
-        (RunFailure(code="unavailable", message="It is missing."), AttemptUnavailable(error="It is missing.")),
-        (RunFailure(code="conflict", message="a.txt"), AttemptConflicted(error="a.txt")),
+        (
+            RunFailure(code="unavailable", message="It is missing."),
+            AttemptUnavailable(error="It is missing.", code="unavailable"),
+        ),
+        (RunFailure(code="conflict", message="a.txt"), AttemptConflicted(error="a.txt", code="conflict")),
         (RunFailure(code="interrupted", message="Gone"), AttemptLost()),
         (RunFailure(code="budget", message="No more"), AttemptOverBudget()),
-        (None, AttemptFailed(error="The run failed.")),
+        (None, AttemptFailed(error="The run failed.", code="internal")),
     ],
 )
 def test_a_run_that_failed_completes_nothing_whatever_it_has_written(

@@ -177,7 +177,8 @@ class PlanPump:
             stored.apply([event])
             error = f"There is no agent {event.agent}."
             attempt = Attempt(step_id=event.step_id, number=event.attempt)
-            stored.apply(report(stored.plan, attempt, AttemptUnavailable(error=error), self._now()))
+            unavailable = AttemptUnavailable(error=error, code="agent_not_found")
+            stored.apply(report(stored.plan, attempt, unavailable, self._now()))
             return False
         run_id = ids.new()
         tasks[run_id] = task

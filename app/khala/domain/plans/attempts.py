@@ -42,9 +42,11 @@ class AttemptCompleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt ended with an error."""
+    """The attempt ended with an error. `code` and `cause` are those of the run's failure."""
 
     error: str
+    code: str | None = None
+    cause: str | None = None
 
 
 class AttemptExpired(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +56,13 @@ class AttemptExpired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptConflicted(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent completed the step, and its changes conflict with those of others. A person has to decide."""
+    """The agent completed the step, and its changes conflict with those of others. A person has to decide.
+
+    `code` is that of the run's failure.
+    """
 
     error: str
+    code: str | None = None
 
 
 class AttemptUnfinished(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,9 +80,11 @@ class AttemptOverBudget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptUnavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent could not be started."""
+    """The agent could not be started. `code` and `cause` are those of the run's failure."""
 
     error: str
+    code: str | None = None
+    cause: str | None = None
 
 
 class AttemptLost(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,11 +158,11 @@ class _Report:
             case AttemptCompleted():
                 yield from self._completed(outcome.summary)
             case AttemptFailed():
-                yield from self._failed(outcome.error)
+                yield from self._failed(outcome.error, code=outcome.code, cause=outcome.cause)
             case AttemptExpired():
-                yield from self._failed(outcome.error, canceled_run=self._attempt.run_id)
+                yield from self._failed(outcome.error, code="step_timeout", canceled_run=self._attempt.run_id)
             case AttemptConflicted():
-                yield StepFailed(**self._ended(), error=outcome.error)
+                yield StepFailed(**self._ended(), error=outcome.error, code=outcome.code)
                 if self._plan.mode == "step":
                     yield from self._pause("step_failed")
             case AttemptUnfinished():
@@ -165,10 +173,10 @@ class _Report:
                 yield StepUnfinished(**self._ended())
                 yield from self._pause("budget")
             case AttemptUnavailable():
-                yield AgentUnavailable(**self._ended(), agent=self._agent, error=outcome.error)
+                yield self._unavailable(outcome)
                 yield from self._next_agent("unavailable")
             case AttemptLost() if self._step.interruptions + 1 >= MAX_INTERRUPTIONS:
-                yield from self._failed(f"Its executor was lost {MAX_INTERRUPTIONS} times in a row.")
+                yield from self._failed(f"Its executor was lost {MAX_INTERRUPTIONS} times in a row.", code="interrupted")
             case AttemptLost() | AttemptCanceled():
                 if self._attempt.spent != Spent():
                     yield _charged(self._attempt, self._now)
@@ -183,14 +191,23 @@ class _Report:
         if self._plan.mode == "step":
             yield from self._pause("review")
 
-    def _failed(self, error: str, *, canceled_run: UUID | None = None) -> Iterator[PlanEvent]:
+    def _unavailable(self, outcome: AttemptUnavailable) -> AgentUnavailable:
+        return AgentUnavailable(
+            **self._ended(), agent=self._agent, error=outcome.error, code=outcome.code, cause=outcome.cause
+        )
+
+    def _failed(
+        self, error: str, *, code: str | None = None, cause: str | None = None, canceled_run: UUID | None = None
+    ) -> Iterator[PlanEvent]:
         plan, step = self._plan, self._step
         if plan.mode == "autopilot" and plan.config.strategy == "retry" and step.failures < plan.config.max_retries:
             wait = Backoff(first_seconds=plan.config.retry_base_ms / 1000).delay(step.failures + 1)
             not_before = self._later(wait)
-            yield StepRetrying(**self._ended(), error=error, not_before=not_before, canceled_run=canceled_run)
+            yield StepRetrying(
+                **self._ended(), error=error, code=code, cause=cause, not_before=not_before, canceled_run=canceled_run
+            )
             return
-        yield StepFailed(**self._ended(), error=error, canceled_run=canceled_run)
+        yield StepFailed(**self._ended(), error=error, code=code, cause=cause, canceled_run=canceled_run)
         if plan.mode == "step":
             yield from self._pause("step_failed")
         elif plan.mode == "all" or plan.config.strategy == "abort":
@@ -200,7 +217,7 @@ class _Report:
 
     def _unfinished(self) -> Iterator[PlanEvent]:
         if self._plan.mode != "autopilot":
-            yield from self._failed(UNFINISHED)
+            yield from self._failed(UNFINISHED, code="unfinished")
             return
         yield StepUnfinished(**self._ended())
         fruitless = self._plan.fruitless + 1

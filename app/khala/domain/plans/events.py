@@ -124,9 +124,11 @@ class StepCompleted(AttemptEvent, frozen=True, kw_only=True, tag="step_completed
 
 
 class StepFailed(AttemptEvent, frozen=True, kw_only=True, tag="step_failed"):
-    """An attempt failed, and the step is not tried again."""
+    """An attempt failed, and the step is not tried again. `code` and `cause` say why, if that is known."""
 
     error: str
+    code: str | None = None
+    cause: str | None = None
     canceled_run: UUID | None = None
 
 
@@ -134,6 +136,8 @@ class StepRetrying(AttemptEvent, frozen=True, kw_only=True, tag="step_retrying")
     """An attempt failed. The next one starts no earlier than `not_before`."""
 
     error: str
+    code: str | None = None
+    cause: str | None = None
     not_before: datetime
     canceled_run: UUID | None = None
 
@@ -154,6 +158,8 @@ class AgentUnavailable(AttemptEvent, frozen=True, kw_only=True, tag="agent_unava
 
     agent: str
     error: str
+    code: str | None = None
+    cause: str | None = None
 
 
 class AttemptCharged(EventStruct, frozen=True, kw_only=True, tag="attempt_charged"):

@@ -64,12 +64,14 @@ def _failure(failure: RunFailure) -> Outcome:
         return AttemptLimited(retry_after=failure.retry_after)
     error = failure.message[:MAX_ERROR_CHARACTERS]
     if failure.code in UNAVAILABLE:
-        return AttemptUnavailable(error=error)
+        return AttemptUnavailable(error=error, code=failure.code, cause=failure.cause)
     if failure.code == "interrupted":
         return AttemptLost()
     if failure.code == CONFLICT:
-        return AttemptConflicted(error=error)
-    return AttemptOverBudget() if failure.code == "budget" else AttemptFailed(error=error)
+        return AttemptConflicted(error=error, code=failure.code)
+    if failure.code == "budget":
+        return AttemptOverBudget()
+    return AttemptFailed(error=error, code=failure.code, cause=failure.cause)
 
 
 def _summary(content: Content) -> str | None:

@@ -81,7 +81,7 @@ const states: readonly GalleryState[] = [
     scenario: {
       messages: [
         ASKED, ended(2, "A lease is a lock that", "canceled"), ended(3, "A lease is a lock that", "budget"), ended(4, "A lease is a lock that", "length"), ended(5, [], "no_progress"),
-        ended(6, "A lease is a lock that", "error", { failure: { code: "provider_error", message: "The provider answered 503." } }),
+        ended(6, "A lease is a lock that", "error", { failure: { code: "unavailable", message: "The provider answered 503." } }),
         ended(7, [], "error", { updatedAt: minutesAgo(0), failure: { code: "rate_limited", message: "The provider limits the requests.", retryAfter: 25 } }),
       ],
     },
@@ -109,7 +109,7 @@ const states: readonly GalleryState[] = [
   },
   {
     name: "notices and a summary", view,
-    scenario: { messages: [ASKED, answer(2, [{ type: "notice", code: "model_switched", message: "The model is overloaded, so gpt-6-mini goes on." }, { type: "compaction", summary: "They want to know how leases work, and have read about locks." }, text("A lease is a lock that expires."), { type: "notice", code: "resumed", message: "The answer was continued by another executor." }])] },
+    scenario: { messages: [ASKED, answer(2, [{ type: "notice", code: "model_switched", message: "The model is overloaded. Asking openai:gpt-6-mini instead." }, { type: "compaction", summary: "They want to know how leases work, and have read about locks." }, text("A lease is a lock that expires."), { type: "notice", code: "resumed", message: "The answer was interrupted here, and goes on." }])] },
     act: (driver) => driver.press("summary"),
   },
   {

@@ -33,7 +33,7 @@ test("the round is told with the most rounds where they are known, and not where
 test("the newest switch of models is told", () => {
   const notice = (code: string, message: string): Block => ({ type: "notice", code, message });
   expect(fallbackOf(views(notice("resumed", "Here again.")))).toBeNull();
-  expect(fallbackOf(views(notice("model_switched", "Asking b."), text("so"), notice("model_switched", "Asking c.")))).toBe("Asking c.");
+  expect(fallbackOf(views(notice("model_switched", "No. Asking b instead."), text("so"), notice("model_switched", "No. Asking c instead.")))).toBe("The first model couldn’t answer. c took over.");
 });
 
 test("what is not counted yet is the text after the last round", () => {

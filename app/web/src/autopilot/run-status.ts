@@ -3,6 +3,7 @@
 import type { Block, Finish } from "@khala/client";
 import type { BlockView, MessageView } from "../state/page-model.ts";
 import { m } from "../i18n/messages.ts";
+import { noticeLabel } from "./notice-labels.ts";
 
 type Status = "thinking" | "writing" | "running tools" | "waiting for approval";
 
@@ -48,7 +49,7 @@ export function stepNumber({ step, blocks }: Pick<MessageView, "step" | "blocks"
 /** The newest notice about a switch to another model, or null. */
 export function fallbackOf(blocks: readonly BlockView[]): string | null {
   const notice = blocks.findLast(({ block }) => block.type === "notice" && block.code === "model_switched")?.block;
-  return notice?.type === "notice" ? notice.message : null;
+  return notice?.type === "notice" ? noticeLabel(notice) : null;
 }
 
 /** The text after the last step, which the run's usage does not include yet. */

@@ -1,6 +1,7 @@
 // Screen-reader announcements of answers: one when an answer starts, and one when it ends.
 
 import type { MessageView, MessageDisplayStatus } from "../state/page-model.ts";
+import { failureLabel } from "./failure-labels.ts";
 import { m } from "../i18n/messages.ts";
 
 const MAX_SPOKEN_CHARACTERS = 200;
@@ -23,7 +24,12 @@ export class AnswerAnnouncer {
     if (!known || before === now) return;
     const ended = before === null ? null : find(before);
     const words = ended && END_LABELS[ended.displayStatus];
-    if (words) this.#announce(`${words} ${ended.text.slice(0, MAX_SPOKEN_CHARACTERS)}`.trim());
+    if (words) this.#announce(`${words} ${spokenText(ended)}`.trim());
     else if (now !== null) this.#announce(m.khala_is_answering());
   }
+}
+
+/** Why an answer failed, in the words of its footer; otherwise the beginning of its text. */
+function spokenText({ displayStatus, error, text }: MessageView): string {
+  return displayStatus === "failed" && error ? failureLabel(error) : text.slice(0, MAX_SPOKEN_CHARACTERS);
 }

@@ -1,4 +1,4 @@
-// What people read about an answer that failed: a sentence by the code and the cause of its error. The server's own words are its details.
+// What people read about an answer or a step of a plan that failed: a sentence by the code and the cause of its error. The server's own words are its details.
 
 import type { MessageError } from "../state/page-model.ts";
 import { m } from "../i18n/messages.ts";
@@ -22,6 +22,8 @@ const LABELS: Readonly<Record<string, string>> = {
   failed: m.failure_agent(),
   no_worker: m.failure_no_worker(),
   interrupted: m.failure_interrupted(),
+  step_timeout: m.failure_step_timeout(),
+  unfinished: m.ended_without_completing_the_step(),
   internal: m.unexpected_answer(),
 };
 

@@ -3,6 +3,7 @@
 import { formatDuration, formatNumber, formatPercent, formatUnits, formatUsd, joinParts } from "../state/format.ts";
 import type { PlanBudget, PlanEntry, PlanEventEntry, PlanSpent, StepDetail } from "@khala/client";
 import { NEAR_SHARE } from "./plan-looks.ts";
+import { eventError } from "./step-failures.ts";
 import type { NextRetry } from "./step-order.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -221,15 +222,15 @@ export function eventLabel({ type, stepId, data }: Pick<PlanEventEntry, "type" |
     case "step_completed":
       return m.step_completed({ step });
     case "step_failed":
-      return m.step_failed_error({ step, error: text("error") });
+      return m.step_failed_error({ step, error: eventError(data) });
     case "step_retrying":
-      return m.step_failed_retried({ step, error: text("error") });
+      return m.step_failed_retried({ step, error: eventError(data) });
     case "step_unfinished":
       return m.step_ended_without_completing({ step });
     case "rate_limited":
       return m.agent_reached_its_rate_limit_in_step({ agent, step });
     case "agent_unavailable":
-      return m.agent_could_not_start_step({ agent, step, error: text("error") });
+      return m.agent_could_not_start_step({ agent, step, error: eventError(data) });
     case "step_reopened":
       return data.interrupted === true ? m.step_was_interrupted({ step }) : m.step_was_opened_again({ step });
     case "step_skipped":

@@ -1,6 +1,7 @@
 // The tries of a step, as the events of the step tell them.
 
 import type { PlanEventEntry } from "@khala/client";
+import { eventError } from "./step-failures.ts";
 import { m } from "../i18n/messages.ts";
 
 /** A try of a step: an attempt, in the words of the protocol. `end` says how it ended, in words; null while it is under way. */
@@ -16,7 +17,7 @@ export function triesFrom(events: readonly Pick<PlanEventEntry, "type" | "data">
       continue;
     }
     const last = tries.at(-1);
-    const end = endLabel(type, text("error"), data.interrupted === true);
+    const end = endLabel(type, eventError(data), data.interrupted === true);
     if (last?.end === null && end !== null) tries[tries.length - 1] = { ...last, end };
   }
   return tries;
