@@ -70,7 +70,7 @@ async def memory(server: Server) -> dict[str, Any]:
             await thread.ended(sent["runId"])
             await page.locator(".group").last.scroll_into_view_if_needed()
             head = page.locator(".group-head").last
-            await expect(head).to_contain_text(f"{DETAILS} of {DETAILS} done")
+            await expect(head).to_contain_text("Read big")
             await page.wait_for_timeout(2_500)
             if await head.get_attribute("aria-expanded") == "false":
                 await head.click()

@@ -60,12 +60,13 @@ def test_a_browser_watches_what_the_openai_client_drives(browser: BrowserContext
         driving.start()
         try:
             chat.listed("/call first__echo").click()
-            first = re.compile(r"^Echo \(first\), Echo \(second\) (?:done|[\d.]+\sm?s)\s*$")
-            expect(chat.page.locator(".group-head").first).to_have_text(first)
+            running = re.compile(r"^Opening 127\.0\.0\.1:\d+… [23] of 4 done\s*$")
+            expect(chat.page.locator(".group-head")).to_have_text(running)
             assert driving.is_alive(), "the browser saw the first step while the client was waiting for the last"
             go.set()
             expect(chat.answer).to_contain_text("All three rounds are done.")
-            expect(chat.answer).to_contain_text("Echo (second), Fail (first) 1 of 2 done, 1 failed")
+            did = r"Used “Echo” \(first\), used “Echo” \(second\) 2 times, opened 127\.0\.0\.1:\d+ and 1 more step 1 failed"
+            expect(chat.answer).to_contain_text(re.compile(did))
         finally:
             go.set()
             driving.join(60)

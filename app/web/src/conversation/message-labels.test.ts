@@ -43,9 +43,9 @@ describe("words about messages", () => {
     expect(deliveryLabel("sent", null)).toBeNull();
   });
 
-  it("take tool calls of a step that follow each other together", () => {
-    const shown = groupBlocks(views(text, tool(1), tool(1), tool(2), text, tool(2)));
-    expect(shown.map((part) => ("tools" in part ? part.tools.length : part.view.block.type))).toEqual(["text", 2, 1, "text", 1]);
+  it("take tool calls that follow each other together, and know their step if it is the same", () => {
+    const shown = groupBlocks(views(text, tool(1), tool(1), tool(2), text, tool(2), tool(2), text, tool(3), tool(4), tool(3)));
+    expect(shown.map((part) => ("tools" in part ? [part.tools.length, part.step] : part.view.block.type))).toEqual(["text", [3, 0], "text", [2, 2], "text", [3, 0]]);
   });
 
   it("know what the server has written about an early end, which the page says in its own words", () => {

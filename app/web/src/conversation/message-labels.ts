@@ -60,7 +60,7 @@ export function deliveryLabel(standing: MessageDisplayStatus, trouble: MessageEr
   return standing === "failed" ? m.not_sent({ reason: trouble?.reason ?? "" }).trim() : null;
 }
 
-/** Blocks that are shown together: consecutive tool calls of one step, or one block of another kind. */
+/** Blocks that are shown together: consecutive tool calls with their step, which is 0 if they have several, or one block of another kind. */
 type BlockGroup = { key: string; step: number; tools: readonly BlockView[] } | { key: string; view: BlockView };
 
 /** The groups of an answer, without text that did not fit the requested format. */
@@ -70,8 +70,10 @@ export function groupBlocks(blocks: readonly BlockView[]): BlockGroup[] {
     const last = groups.at(-1);
     const step = view.block.type === "tool" ? (view.block.step ?? 0) : -1;
     if (step < 0) groups.push({ key: view.key, step, tools: [], view });
-    else if (last?.step === step) last.tools.push(view);
-    else groups.push({ key: view.key, step, tools: [view] });
+    else if (last && last.view === undefined) {
+      last.tools.push(view);
+      if (last.step !== step) last.step = 0;
+    } else groups.push({ key: view.key, step, tools: [view] });
   }
   return groups.map(({ key, step, tools, view }) => (view ? { key, view } : { key, step, tools }));
 }

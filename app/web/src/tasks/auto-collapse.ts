@@ -25,6 +25,12 @@ export class AutoCollapse {
     else if (this.#isOpen && !this.#isTouched) this.#timer ??= setTimeout(() => this.#collapse(), COLLAPSE_DELAY_MS);
   }
 
+  /** Open the group: a call in it waits for the person. */
+  open(): void {
+    this.stop();
+    this.#isOpen = true;
+  }
+
   /** Toggle the group for the person. It stays as it is from then on. */
   toggle(): void {
     this.touch();

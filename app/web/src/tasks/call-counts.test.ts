@@ -53,11 +53,37 @@ test("a call that is the same changes nothing", () => {
   expect(tally.put(call("a", "completed", "grep", 5))).toBe(true);
 });
 
-test("calls took as long side by side as the longest of them, which nobody knows of what was cancelled", () => {
+test("parallel calls took as long as the longest of them, and steps one after the other, which nobody knows of what was cancelled", () => {
   const tally = new CallCounts();
   tally.put(call("a", "completed", "grep", 1200));
   tally.put(call("b", "failed", "grep", 300));
-  expect(tally.longest).toBe(1200);
-  tally.put(call("c", "cancelled"));
-  expect(tally.longest).toBe(0);
+  expect(tally.took).toBe(1200);
+  tally.put({ ...call("c", "completed", "grep", 500), step: 2 });
+  tally.put({ ...call("d", "completed", "grep", 800), step: 2 });
+  expect(tally.took).toBe(2000);
+  tally.put(call("e", "cancelled"));
+  expect(tally.took).toBe(0);
+});
+
+test("completed calls are counted by tool and name, whatever they were before", () => {
+  const tally = new CallCounts();
+  const read = (toolCallId: string, state: ToolState, path: string) => ({ ...call(toolCallId, state, "read_file"), args: { path } });
+  for (const [id, path] of [["a", "notes/a.md"], ["b", "b.md"], ["c", "notes/a.md"]] as const) for (const state of ["running", "completed"] as const) tally.put(read(id, state, path));
+  tally.put(read("d", "failed", "d.md"));
+  expect([...(tally.done.get("read_file")?.names ?? [])]).toEqual([["a.md", 2], ["b.md", 1]]);
+  tally.put(read("b", "running", "b.md"));
+  expect([tally.done.get("read_file")?.count, tally.done.get("read_file")?.names.has("b.md")]).toEqual([2, false]);
+});
+
+test("the current call is the one that has run for the longest time, or the first that is queued", () => {
+  const tally = new CallCounts();
+  for (const [id, state] of [["a", "queued"], ["b", "queued"], ["b", "running"], ["a", "running"]] as const) tally.put(call(id, state));
+  expect(tally.current?.toolCallId).toBe("b");
+  tally.put(call("b", "completed"));
+  tally.put(call("c", "queued"));
+  expect(tally.current?.toolCallId).toBe("a");
+  tally.put(call("a", "failed"));
+  expect(tally.current?.toolCallId).toBe("c");
+  tally.put(call("c", "blocked"));
+  expect(tally.current).toBeUndefined();
 });

@@ -97,18 +97,27 @@ export function toolNamesOf(blocks: readonly ToolBlock[]): string {
 /** The numbers of calls by state. Of the failed ones a person denied `denied`, and nobody approved `expired` in time. */
 type StepCounts = Readonly<Record<ToolState, number>> & { denied?: number; expired?: number };
 
+/** "1 failed, 1 denied": the calls that are not done; empty if all are. */
+export function endedStatus(counts: StepCounts): string {
+  return formatUnits(otherCounts(counts));
+}
+
 /** "3 of 4 done, 1 failed"; "done" for a single call; "waiting for approval" when all calls that are left wait for it. */
-export function stepStatus({ denied = 0, expired = 0, ...counts }: StepCounts, all: number): string {
-  const shown = { ...counts, denied, expired, failed: counts.failed - denied - expired };
-  if (counts.blocked > 0 && counts.blocked + counts.completed === all) return m.waiting_for_approval_inline();
+export function stepStatus(counts: StepCounts, all: number): string {
+  const { denied = 0, expired = 0, blocked, completed } = counts;
+  if (blocked > 0 && blocked + completed === all) return m.waiting_for_approval_inline();
   if (all === 1 && denied === 1) return m.state_denied();
   if (all === 1 && expired === 1) return m.state_expired();
   const only = all === 1 ? STATES.find((state) => counts[state] === 1) : undefined;
   if (only) return STATE_LABELS[only];
-  const others = (["failed", "denied", "expired", "cancelled", "blocked"] as const)
+  return formatUnits([m.calls_done_of({ done: formatNumber(completed), n: formatNumber(all) }), ...otherCounts(counts)]);
+}
+
+function otherCounts({ denied = 0, expired = 0, ...counts }: StepCounts): string[] {
+  const shown = { ...counts, denied, expired, failed: counts.failed - denied - expired };
+  return (["failed", "denied", "expired", "cancelled", "blocked"] as const)
     .filter((state) => shown[state] > 0)
     .map((state) => OTHERS[state]({ count: formatNumber(shown[state]) }));
-  return formatUnits([m.calls_done_of({ done: formatNumber(counts.completed), n: formatNumber(all) }), ...others]);
 }
 
 /** How long a call takes or took, and its state unless it is done, which its icon says; `startedAt` and `now` in ms of one clock. */

@@ -1,12 +1,13 @@
-// Tracks the calls of a step. Each call is observed by itself, so that an update takes constant time.
+// Tracks the calls of a group. Each call is observed by itself, so that an update takes constant time.
 
 import { untrack } from "svelte";
-import { SvelteMap } from "svelte/reactivity";
+import { SvelteMap, SvelteSet } from "svelte/reactivity";
 import type { Block, ToolBlock } from "@khala/client";
 import type { BlockView } from "../state/page-model.ts";
 import { LruCache } from "./lru-cache.ts";
 import { CallCounts } from "./call-counts.ts";
-import { STATE_LABELS, stepStatus, toolNames } from "./call-labels.ts";
+import { asksQuestion, endedStatus, stepStatus, toolNames } from "./call-labels.ts";
+import { doingSentence, doneSentence } from "./call-sentence.ts";
 import { formatMilliseconds, joinParts } from "../state/format.ts";
 import { isOverdue } from "../state/time-left.ts";
 
@@ -23,6 +24,8 @@ export class CallTracker {
   readonly #on: On;
   /** Calls that wait for approval, by their ids. */
   readonly #waiting = new SvelteMap<string, ToolBlock>();
+  /** The ids of calls that ask the person something. */
+  readonly #questions = new SvelteSet<string>();
   /** Replaced whenever a count changes, to trigger an update. */
   #now = $state.raw({ tally: this.#counts });
 
@@ -51,14 +54,24 @@ export class CallTracker {
     return this.#now.tally.hasEnded;
   }
 
-  /** "3 of 4 done, 1 failed · 1.2 s"; only the time if all are done, or "done" if that was less than a second. */
+  /** "Reading notes.md…" while a call runs or is queued, otherwise what the completed calls did; the tools if there is none. */
+  get title(): string {
+    const { current, done, tools } = this.#now.tally;
+    if (current !== undefined) return doingSentence(current);
+    return doneSentence(done) || toolNames(tools);
+  }
+
+  /** "3 of 4 done, 1 failed" while calls run; "1 failed · 1.2 s" when all have ended, without what is done: the title has it. */
   get label(): string {
-    const { counts, denied, expired, all, hasEnded, longest } = this.#now.tally;
-    const took = formatMilliseconds(longest);
-    if (counts.completed === all) return took || STATE_LABELS.completed;
+    const { counts, denied, expired, all, hasEnded, took } = this.#now.tally;
     const overdue = [...this.#waiting.values()].filter(isOverdue).length;
     const shown = { ...counts, blocked: counts.blocked - overdue, failed: counts.failed + overdue, denied, expired: expired + overdue };
-    return joinParts([stepStatus(shown, all), hasEnded && took]);
+    return hasEnded ? joinParts([endedStatus(shown), formatMilliseconds(took)]) : stepStatus(shown, all);
+  }
+
+  /** Whether a call waits for the person: for an approval that has not expired, or for an answer. */
+  get asksPerson(): boolean {
+    return this.#questions.size > 0 || this.waiting.length > 0;
   }
 
   /** Whether a call has failed by itself: nobody denied it or let it expire. */
@@ -78,10 +91,6 @@ export class CallTracker {
     return [...this.#waiting.values()].filter((block) => !isOverdue(block));
   }
 
-  get toolNames(): string {
-    return toolNames(this.#now.tally.tools);
-  }
-
   /** When a call was first seen running, in ms since the epoch on this clock; undefined if it never was. */
   startSeenAt(toolCallId: string): number | undefined {
     return this.#startSeenAt.get(toolCallId);
@@ -93,6 +102,8 @@ export class CallTracker {
     if (state === "running" && this.#startSeenAt.get(toolCallId) === undefined) this.#startSeenAt.set(toolCallId, Date.now());
     if (state === "blocked") this.#waiting.set(toolCallId, block);
     else this.#waiting.delete(toolCallId);
+    if (asksQuestion(block)) this.#questions.add(toolCallId);
+    else this.#questions.delete(toolCallId);
     if (state === "blocked" && !isOverdue(block)) this.#on.asked(toolCallId, digest, tool);
     if (this.#counts.put(block)) this.#now = { tally: this.#counts };
   }

@@ -1,4 +1,4 @@
-// What the person opened and typed in the cards of a step. It outlives the cards, which are mounted only near the visible area.
+// What the person opened and typed in the cards of a group. It outlives the cards, which are mounted only near the visible area.
 
 import { SvelteSet } from "svelte/reactivity";
 import type { ToolBlock } from "@khala/client";
@@ -57,6 +57,11 @@ export class GroupState {
   toggle(): void {
     this.#autoCollapse.toggle();
     this.isOpen = this.#autoCollapse.isOpen;
+  }
+
+  open(): void {
+    this.#autoCollapse.open();
+    this.isOpen = true;
   }
 
   toggleCard(toolCallId: string): void {
