@@ -51,6 +51,7 @@ def test_an_approved_call_is_made(chat: Chat) -> None:
     request = waiting.get_by_role("group", name="Delete a.txt?")
     expect(waiting.locator(".card-head"), "the request stands in place of the line of the call").to_have_count(0)
     request.get_by_role("button", name="Details").click()
+    request.get_by_role("button", name="Show JSON").click()
     expect(request).to_contain_text('"path": "a.txt"')
     expect(chat.page.get_by_role("status").filter(has_text="“Delete file” needs approval.")).to_have_count(1)
     expect(chat.run_bar).to_contain_text("waiting for approval")
@@ -67,6 +68,8 @@ def test_an_approved_call_is_made(chat: Chat) -> None:
 
 def test_a_denied_call_is_not_made_and_the_reason_is_shown(chat: Chat) -> None:
     waiting = blocked_card(chat)
+    expect(waiting.get_by_role("button")).to_have_text(["Allow", "", "Deny", "Details"])
+    waiting.get_by_role("button", name="Details").click()
     waiting.get_by_role("button", name="Add a reason").click()
     expect(waiting.get_by_label("Reason")).to_be_focused()
     waiting.get_by_label("Reason").fill("it is mine")
@@ -79,6 +82,7 @@ def test_a_denied_call_is_not_made_and_the_reason_is_shown(chat: Chat) -> None:
 
 def test_arguments_are_checked_and_edited_before_a_call_is_approved(chat: Chat) -> None:
     waiting = blocked_card(chat)
+    waiting.get_by_role("button", name="Details").click()
     waiting.get_by_role("button", name="Edit input").click()
     field = waiting.get_by_label("Input (JSON)")
     approve = waiting.get_by_role("button", name="Allow with changes")
@@ -115,6 +119,7 @@ def test_arguments_to_approve_and_their_changes_hide_no_character(chat: Chat) ->
     waiting = chat.card("delete_file")
     expect(waiting.get_by_role("group").locator("code")).to_have_text(MARKED)
     waiting.get_by_role("button", name="Details").click()
+    waiting.get_by_role("button", name="Show JSON").click()
     expect(waiting.get_by_role("group").locator("pre")).to_contain_text(f'"path": "{HIDDEN}"')
     waiting.get_by_role("button", name="Edit input").click()
     field = waiting.get_by_label("Input (JSON)")
@@ -170,11 +175,13 @@ def test_a_viewer_sees_that_a_call_waits_but_no_buttons(browser: BrowserContext,
     waiting = blocked_card(chat)
     seen = viewer.card("delete_file")
     expect(seen).to_contain_text("“Delete file” is waiting for approval.")
-    expect(seen.get_by_role("button", name="Details")).to_be_visible()
+    seen.get_by_role("button", name="Details").click()
+    expect(seen.get_by_role("button", name="Show JSON")).to_be_visible()
     for action in ("Allow", "Deny", "Edit input", "Add a reason"):
         expect(seen.get_by_role("button", name=action, exact=True)).to_have_count(0)
     expect(seen.get_by_label("Reason")).to_have_count(0)
     # An approval expires while its card is open. Here the clock of the page is fast, so the server still waits.
+    waiting.get_by_role("button", name="Details").click()
     waiting.get_by_role("button", name="Edit input").click()
     chat.page.evaluate(FAST_CLOCK)
     expect(waiting).to_contain_text("Approval expired")

@@ -492,11 +492,14 @@ def test_only_the_requester_of_a_call_can_edit_it(browser: BrowserContext, chat:
     guest.with_autopilot()
     with chat.page.expect_response(lambda response: response.url.endswith("/approvals")) as response_info:
         guest.send('/call delete_file {"path": "a.txt"} /say Over.')
+    guest.card("delete_file").get_by_role("button", name="Details").click()
     expect(guest.card("delete_file").get_by_role("button", name="Edit input")).to_be_visible()
     card = chat.card("delete_file")
     expect(card.get_by_role("button", name="Allow", exact=True)).to_be_visible()
     assert "mayEdit" not in response_info.value.json()["items"][0]
     chat.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    card.get_by_role("button", name="Details").click()
+    expect(card.get_by_role("button", name="Show JSON")).to_be_visible()
     expect(card.get_by_role("button", name="Edit input")).to_have_count(0)
     card.get_by_role("button", name="Allow", exact=True).click()
     chat.wait_for_end()

@@ -78,10 +78,18 @@ const states: readonly GalleryState[] = [
   { name: "a call failed", view, scenario: running([EVERY[2] ?? BLOCKED, EVERY[6] ?? BLOCKED]), act: (driver) => driver.press(".card-head") },
   { name: "a call needs approval", view, scenario: running([BLOCKED], { responses: asking(approval()) }) },
   { name: "the details of a request", view, scenario: running([BLOCKED], { responses: { ...asking(approval()), ...offering({ description: "Delete a file of the workspace.", destructive: true }) } }), act: (driver) => driver.press(".asked-toggle") },
+  {
+    name: "the JSON of a request", view, scenario: running([{ ...BLOCKED, tool: "crm__remove_customer", args: NESTED }], { responses: { ...asking(approval({ tool: "crm__remove_customer", args: NESTED })), ...offering({ name: "crm__remove_customer", title: "Remove customer", description: "Remove a customer and all of their orders.", destructive: true }) } }),
+    act: async (driver) => {
+      await driver.press(".asked-toggle");
+      await driver.press("button", m.show_json());
+    },
+  },
   { name: "the ways to allow a call", view, height: 300, scenario: running([BLOCKED], { responses: asking(approval()) }), act: (driver) => driver.press(".asked-reaches") },
   {
     name: "a call is denied for a reason", view, scenario: running([BLOCKED], { responses: asking(approval()) }),
     act: async (driver) => {
+      await driver.press(".asked-toggle");
       await driver.press("button", m.add_a_reason());
       await driver.type(".asked-reason", "I still need it.");
     },
@@ -94,6 +102,7 @@ const states: readonly GalleryState[] = [
     name: "the arguments hide characters", view,
     scenario: running([{ ...BLOCKED, args: HIDDEN }], { responses: asking(approval({ args: HIDDEN })) }),
     act: async (driver) => {
+      await driver.press(".asked-toggle");
       await driver.press("button", m.edit_arguments());
       await driver.type("textarea", '{\n  "path": "notes/old.md\u202e"\n}');
     },
@@ -101,6 +110,7 @@ const states: readonly GalleryState[] = [
   {
     name: "the arguments are edited", view, scenario: running([BLOCKED], { responses: asking(approval()) }),
     act: async (driver) => {
+      await driver.press(".asked-toggle");
       await driver.press("button", m.edit_arguments());
       await driver.type("textarea", '{\n  "path": "notes/older.md"\n}');
     },
@@ -108,6 +118,7 @@ const states: readonly GalleryState[] = [
   {
     name: "the edited arguments are no JSON", view, scenario: running([BLOCKED], { responses: asking(approval()) }),
     act: async (driver) => {
+      await driver.press(".asked-toggle");
       await driver.press("button", m.edit_arguments());
       await driver.type("textarea", '{\n  "path": "notes/older.md\n}');
       await driver.press(".asked-split > button");
@@ -132,7 +143,7 @@ const states: readonly GalleryState[] = [
     },
   },
   { name: "the bar of a run", view: bar, scenario: running([EVERY[6] ?? BLOCKED]), prepare: ({ preferences }) => void Object.assign(preferences, { autopilot: true, budgetUsd: "0.05" }) },
-  { name: "the bar waits for approval", view: bar, scenario: running([BLOCKED, { type: "notice", code: "model_switched", message: "The model is overloaded, so gpt-6-mini goes on." }]), prepare: ({ preferences }) => void (preferences.autopilot = true) },
+  { name: "the bar waits for approval", view: bar, scenario: running([BLOCKED, { type: "notice", code: "model_switched", message: "The model is overloaded. Asking openai:gpt-6-mini instead." }]), prepare: ({ preferences }) => void (preferences.autopilot = true) },
   { name: "the graph of a run", view: bar, height: 640, scenario: running(EVERY), prepare: ({ preferences }) => void (preferences.autopilot = true), act: (driver) => driver.press('[aria-controls="run-graph"]') },
   { name: "the graph of 30 parallel calls", view: bar, height: 900, scenario: running(PARALLEL), prepare: ({ preferences }) => void (preferences.autopilot = true), act: (driver) => driver.press('[aria-controls="run-graph"]') },
   { name: "no progress", view, scenario: { messages: [ASKED, ended(2, [text("I could not find it."), ...EVERY.slice(2, 3)], "no_progress", { id: idOf(1002) })] } },

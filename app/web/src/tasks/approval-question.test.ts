@@ -6,6 +6,8 @@ const parts = (tool: string, args: Record<string, unknown>, facts: Parameters<ty
   return [before + (subject && `[${subject}]`) + after, isDestructive, others];
 };
 
+const shown = (args: Record<string, unknown>) => listedArguments(args)?.map(({ name, value }) => `${name}: ${value}`);
+
 test("a known tool asks in a sentence, and only a deletion is destructive", () => {
   expect(parts("delete_file", { path: "notes/old.md" })).toEqual(["Delete [notes/old.md]?", true, {}]);
   expect(parts("write_file", { path: "a.md", content: "hi" })).toEqual(["Change [a.md]?", false, { content: "hi" }]);
@@ -29,12 +31,23 @@ test("an argument that the sentence does not show in full is listed as well", ()
 test("nothing that a person would not see is hidden in a sentence or a list", () => {
   expect(parts("delete_file", { path: "a\u202ecod.exe" })[0]).toBe("Delete [a⟨U+202E⟩cod.exe]?");
   expect(parts("x", {}, { title: "Read\u200b" })[0]).toBe("Allow “Read⟨U+200B⟩”?");
-  expect(listedArguments({ "n\u2066": "v\u3164", empty: "", count: 2, none: null })).toEqual([
-    { name: "n⟨U+2066⟩", value: "v⟨U+3164⟩", isLong: false }, { name: "empty", value: '""', isLong: false }, { name: "count", value: "2", isLong: false }, { name: "none", value: "null", isLong: false },
-  ]);
+  expect(shown({ "n\u2066": "v\u3164", empty: "", count: 2, none: null })).toEqual(["n⟨U+2066⟩: v⟨U+3164⟩", 'Empty: ""', "Count: 2", "None: null"]);
 });
 
-test("arguments are listed if they are flat and short", () => {
-  expect(listedArguments({ code: "a\nb" })).toEqual([{ name: "code", value: "a\nb", isLong: true }]);
-  expect([listedArguments({ a: [1] }), listedArguments({ a: "x".repeat(5000) }), listedArguments(Object.fromEntries(Array.from({ length: 13 }, (_, at) => [`a${at}`, at])))]).toEqual([null, null, null]);
+test("arguments are listed by their names in words, with lists and yes or no as people write them", () => {
+  expect(shown({ customer_id: "7", dryRun: true, "reply-to": "a", HTTP: "b", _x: "c" })).toEqual(["Customer id: 7", "Dry run: Yes", "Reply to: a", "HTTP: b", "_x: c"]);
+  expect(shown({ tags: ["a", "b"], none: [], of: {} })).toEqual(["Tags: a, b", "None: []", "Of: {}"]);
+});
+
+test("a value of several lines has lines of its own, and a nested one is a list in the list, folded if it is long", () => {
+  expect(listedArguments({ code: "a\nb" })).toEqual([{ name: "Code", value: "a\nb", isLong: true, parts: [], isFolded: false }]);
+  const [small, large] = listedArguments({ why: { code: "duplicate", of: ["x", { y: 1 }] }, rows: Array.from({ length: 7 }, (_, at) => ({ at })) }) ?? [];
+  expect([small?.isFolded, small?.parts.map(({ name }) => name), small?.parts[1]?.parts.map(({ name }) => name)]).toEqual([false, ["Code", "Of"], ["1", "2"]]);
+  expect([large?.isFolded, large?.value, large?.parts.length]).toEqual([true, "7 items", 7]);
+});
+
+test("what is deep is JSON in the list, and very long arguments are JSON as a whole", () => {
+  const [deep] = listedArguments({ a: { b: { c: { d: 1 } } } }) ?? [];
+  expect(deep?.parts[0]?.parts[0]).toMatchObject({ name: "C", value: '{\n  "d": 1\n}', isLong: true });
+  expect(listedArguments({ a: "x".repeat(25_000) })).toBeNull();
 });

@@ -4,11 +4,15 @@ import { markInvisible, visibleJson } from "@khala/client";
 import type { Tool, ToolBlock } from "@khala/client";
 import { oneLine } from "./call-labels.ts";
 import { quotedTool } from "./tool-labels.ts";
+import { formatNumber, formatUnits } from "../state/format.ts";
 import { m } from "../i18n/messages.ts";
 
-/** More arguments, or longer ones, are shown as JSON. */
-const MAX_LISTED_ARGUMENTS = 12;
-const MAX_LISTED_CHARACTERS = 4_000;
+/** Longer arguments are shown as JSON. */
+const MAX_LISTED_CHARACTERS = 20_000;
+/** Deeper values are shown as JSON. */
+const MAX_LISTED_DEPTH = 3;
+/** A longer list of values is folded. */
+const MAX_OPEN_VALUES = 6;
 const MAX_LINE_CHARACTERS = 160;
 const MAX_SUBJECT_CHARACTERS = 120;
 /** Where the subject stands in a sentence. Sentences have no such character. */
@@ -63,20 +67,50 @@ function short(value: string): string {
   return oneLine(value, MAX_SUBJECT_CHARACTERS);
 }
 
-/** An argument as a person reads it. `isLong`: it needs lines of its own. */
-interface ListedArgument {
+/** An argument as a person reads it. `isLong`: the value needs lines of its own. `parts` are those of a nested value, which `isFolded` if they are many. */
+export interface ListedArgument {
   readonly name: string;
   readonly value: string;
   readonly isLong: boolean;
+  readonly parts: readonly ListedArgument[];
+  readonly isFolded: boolean;
 }
 
-/** The arguments as a list, each with all of its characters visible; null if there are too many, or if one is not flat. */
+/** The arguments as a list, each with all of its characters visible; null if they are too long. */
 export function listedArguments(args: Args): readonly ListedArgument[] | null {
-  const entries = Object.entries(args);
-  if (entries.length > MAX_LISTED_ARGUMENTS || visibleJson(args).length > MAX_LISTED_CHARACTERS) return null;
-  if (entries.some(([, value]) => typeof value === "object" && value !== null)) return null;
+  return visibleJson(args).length > MAX_LISTED_CHARACTERS ? null : listed(Object.entries(args), MAX_LISTED_DEPTH);
+}
+
+function listed(entries: readonly (readonly [string, unknown])[], depth: number): ListedArgument[] {
   return entries.map(([name, value]) => {
-    const text = typeof value === "string" && value !== "" ? markInvisible(value) : JSON.stringify(value);
-    return { name: markInvisible(name), value: text, isLong: text.length > MAX_LINE_CHARACTERS || text.includes("\n") };
+    const isNested = typeof value === "object" && value !== null && Object.keys(value).length > 0 && !isPlainList(value);
+    if (!isNested || depth === 1) return leaf(argumentName(name), isNested ? visibleJson(value) : textOf(value));
+    const parts = listed(Array.isArray(value) ? value.map((each: unknown, at) => [formatNumber(at + 1), each] as const) : Object.entries(value), depth - 1);
+    return { name: argumentName(name), value: m.items_count({ count: parts.length }), isLong: false, parts, isFolded: leaves(parts) > MAX_OPEN_VALUES };
   });
+}
+
+function leaf(name: string, value: string): ListedArgument {
+  return { name, value, isLong: value.length > MAX_LINE_CHARACTERS || value.includes("\n"), parts: [], isFolded: false };
+}
+
+function leaves(parts: readonly ListedArgument[]): number {
+  return parts.reduce((sum, part) => sum + Math.max(1, leaves(part.parts)), 0);
+}
+
+/** "Customer id" for `customer_id` and `customerId`. A name of another form stays as it is. */
+function argumentName(name: string): string {
+  if (!/^[a-z][a-z\d]*(?:[_-][a-z\d]+|[A-Z][a-z\d]+)*$/.test(name)) return markInvisible(name);
+  const words = name.replaceAll(/[_-]/g, " ").replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+function isPlainList(value: object): value is string[] {
+  return Array.isArray(value) && value.every((each) => typeof each === "string" && each !== "" && !each.includes("\n"));
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === "boolean") return value ? m.yes() : m.no();
+  if (typeof value === "object" && value !== null && isPlainList(value) && value.length > 0) return formatUnits(value.map(markInvisible));
+  return typeof value === "string" && value !== "" ? markInvisible(value) : JSON.stringify(value);
 }
