@@ -13,6 +13,8 @@ import { MATH } from "./math.ts";
 import { m } from "../i18n/messages.ts";
 
 const SAFE = /^(?:https?:\/\/|mailto:)/i;
+/** A cell of a table with so much text needs a width in which it can be read. */
+const MIN_LONG_CELL_CHARACTERS = 48;
 /** Tags without attributes that are allowed; `<br>` is the only way to break a line in a table. */
 const HARMLESS = /^<(?:br ?\/?|\/?(?:sub|sup|kbd))>$/i;
 /** Of a heading that is marked by underlining. */
@@ -75,6 +77,10 @@ const marked: Marked = new Marked({
     image: ({ href, title, text }) => (safeUrl(href) ? link(href, title, escapeHtml(text || m.image_alt())) : escapeHtml(text)),
     code: ({ text, lang }) => framed(text, languageOf(lang ?? "")),
     checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? m.done_box() : m.not_done_box()}"></span> `,
+    tablecell(token) {
+      const cell = RENDERER.tablecell.call(this, token);
+      return !token.header && token.text.length >= MIN_LONG_CELL_CHARACTERS ? cell.replace("<td", '<td class="long"') : cell;
+    },
     table(token) {
       return `<div class="table" tabindex="0" role="group" aria-label="${escapeHtml(m.table_region())}">${RENDERER.table.call(this, token)}</div>`;
     },

@@ -24,7 +24,7 @@ const FORMULA: Config = {
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
 };
-const CLASSES = /^(?:code|code-bar|language|table|math|display|box|checked|alert|alert-title|note|tip|important|warning|caution|footnote|footnote-label|footnote-reference|hljs-[\w-]+|[a-z]+_)$/;
+const CLASSES = /^(?:code|code-bar|language|table|long|math|display|box|checked|alert|alert-title|note|tip|important|warning|caution|footnote|footnote-label|footnote-reference|hljs-[\w-]+|[a-z]+_)$/;
 
 /** Blocks of text; each has the direction of its own first letter. Lists and tables have that of the whole text. */
 const BLOCKS = new Set(["P", "H2", "H3", "H4", "H5", "H6", "BLOCKQUOTE", "LI", "TH", "TD"]);
