@@ -90,7 +90,7 @@ export function diagramStyle(isDark: boolean): string {
     .node :is(rect, path, polygon, circle) { filter: none !important; }
     .node rect.basic { rx: 4px; ry: 4px; }
     .edgeLabel rect, .labelBkg { fill: ${c.ground} !important; opacity: 1 !important; }
-    .edgeLabel text, .edgeTerminals text { paint-order: stroke; stroke: ${c.ground}; stroke-width: 6px; stroke-linejoin: round; }
+    .edgeLabel text, .edgeTerminals text, .commit-label { paint-order: stroke; stroke: ${c.ground}; stroke-width: 6px; stroke-linejoin: round; }
     .rect { fill-opacity: 0.25; }
     .grid .tick text { fill: ${c.soft} !important; font-size: 13px; }
     .grid .tick line { stroke: ${c.line} !important; }
