@@ -176,7 +176,9 @@ class _Report:
                 yield self._unavailable(outcome)
                 yield from self._next_agent("unavailable")
             case AttemptLost() if self._step.interruptions + 1 >= MAX_INTERRUPTIONS:
-                yield from self._failed(f"Its executor was lost {MAX_INTERRUPTIONS} times in a row.", code="interrupted")
+                yield from self._failed(
+                    f"Its executor was lost {MAX_INTERRUPTIONS} times in a row.", code="interrupted"
+                )
             case AttemptLost() | AttemptCanceled():
                 if self._attempt.spent != Spent():
                     yield _charged(self._attempt, self._now)
