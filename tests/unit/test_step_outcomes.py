@@ -49,7 +49,7 @@ def test_a_run_that_ends_well_completes_its_step_only_if_the_agent_says_so(conte
         (RunFailure(code="failed", message="Status 1"), AttemptFailed(error="Status 1", code="failed")),
         (
             RunFailure(code="refused", message="401", cause="invalid_key"),
-            AttemptFailed(error="401", code="refused", cause="invalid_key"),
+            AttemptUnavailable(error="401", code="refused", cause="invalid_key"),
         ),
         (RunFailure(code="rate_limited", message="429", retry_after=7), AttemptLimited(retry_after=7)),
         (RunFailure(code="overloaded", message="529"), AttemptLimited()),
