@@ -324,7 +324,9 @@ def test_the_buttons_of_the_header_keep_their_places_when_a_temporary_chat_begin
     gap = """note => document.getElementById("search-open").getBoundingClientRect().x
         - note.getBoundingClientRect().right"""
     assert note.evaluate(gap) >= (0 if width == 390 else 4)
-    assert (note.bounding_box() or {})["width"] < (50 if width == 390 else 200)
+    box = note.bounding_box()
+    assert box is not None
+    assert box["width"] < (50 if width == 390 else 200)
     assert chat.overflow() <= 0
     assert axe_violations(chat) == []
     assert chat.complaints == []
