@@ -241,6 +241,10 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/me/folder": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
     "PATCH /api/me/folder": KEYED | {"wrong key": 404},  # It opens no thread.
     "DELETE /api/me/folder": KEYED,
+    "GET /api/me/folder/files": ACCOUNTS,
+    "POST /api/me/folder/files": ACCOUNTS,
+    "GET /api/me/folder/files/{file_id}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "DELETE /api/me/folder/files/{file_id}": ACCOUNTS,
     "GET /api/me/preferences": KEYED,
     "PATCH /api/me/preferences": KEYED,
     "GET /api/me/push": KEYED,
@@ -557,6 +561,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             token=self.detail_token,
             call_id="call",
             file_path="index.html",
+            file_id=uuid.uuid4(),
             view="runs",
             name=uuid.uuid4().hex if template.startswith("/v1/stream/") else "shout",
             path="nothing",
@@ -672,6 +677,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             params = {"grant": str(self.run_id)}
         if template == "/api/me/folder":
             params = {"name": "Read" if method == "GET" else "Changed"}
+        if template == "/api/me/folder/files":
+            params = {"name": "Changed"} | ({"file": "notes.txt"} if method == "POST" else {})
         if template == "/api/search":
             params = (params or {}) | {"q": "khala"}
         elif route.endswith("/workspace/file"):
@@ -680,7 +687,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             params = {"epoch": "1"}
         body = self.body(route)
         sending: dict[str, Any] = {} if body is None else {"json": body}
-        if route.startswith("POST") and route.endswith("/blobs"):
+        if route.startswith("POST") and route.endswith(("/blobs", "/folder/files")):
             sending = {"content": b"a file"}
         if route == "POST /api/imports":
             sending = {"content": b"[]"}

@@ -237,7 +237,8 @@ async def test_an_archive_has_rows_of_each_kind_and_no_secret(database_url: str,
     assert [line["content"][0]["text"] for line in lines_of(archive, "written")] == ["/words=1 As a guest"]
     assert [line["name"] for line in lines_of(archive, "streams")] == ["notes"]
     assert len(lines_of(archive, "stream_chunks")) == 1
-    blobs = {line["sha256"] for line in lines_of(archive, "blobs")}
+    blobs = {line["sha256"] for name in ("blobs", "folder_files") for line in lines_of(archive, name)}
+    assert [line["name"] for line in lines_of(archive, "folder_files")] == ["plan.txt"]
     assert {f"blobs/{sha256}" for sha256 in blobs} == {name for name in files if name.startswith("blobs/")}
     for sha256 in blobs:
         assert hashlib.sha256(files[f"blobs/{sha256}"]).hexdigest() == sha256

@@ -36,7 +36,7 @@ Filled: TypeAlias = dict[SectionName, FilledSection[int]]
 tokens = st.one_of(st.integers(0, 12), st.integers(0, 400))
 required = st.tuples(st.lists(tokens, min_size=1, max_size=3), st.just(value=True))
 optional = st.tuples(st.lists(tokens, min_size=1, max_size=3), st.just(value=False))
-names: Sequence[SectionName] = ("instructions", "memories", "summary", "turns", "files", "tools")
+names: Sequence[SectionName] = ("instructions", "folderFiles", "memories", "summary", "turns", "files", "tools")
 sections = st.fixed_dictionaries(
     {name: st.lists(st.lists(st.one_of(optional, optional, required), max_size=4), max_size=3) for name in names}
 )

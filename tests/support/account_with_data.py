@@ -95,9 +95,16 @@ async def fill_account(account: Account, member: Account) -> Thread:
         ("POST", "/api/memories", {"text": "This is about Shakuras", "threadId": thread.id}),
     ):
         (await account.http.request(verb, path, json=body)).raise_for_status()
+    await add_folder_file(account, "Trips", f"The train of {account.id}".encode())
     await add_plan(account, thread)
     await join_by_link(account, thread, member)
     return thread
+
+
+async def add_folder_file(account: Account, folder: str, content: bytes) -> None:
+    """Add a file to a folder of the account."""
+    params = {"name": folder, "file": "plan.txt"}
+    (await account.http.post("/api/me/folder/files", params=params, content=content)).raise_for_status()
 
 
 async def add_plan(account: Account, thread: Thread) -> UUID:

@@ -18,9 +18,11 @@ from khala.domain.tools import ToolSpec
 from khala.models.port import ModelFailed, PromptTurn
 from khala.models.token_counter import IMAGE_TOKENS, TokenCounter, estimate_tool
 from khala.runs.prompt import KEPT_STEPS, FittedPrompt, PromptInput, ToolOffer, fit, system_prompt
+from khala.runs.prompt_files import FolderContents
 from khala.runs.prompt_items import SUMMARY_HEADING
 from khala.runs.prompt_messages import MAX_SHORT_CHARACTERS, output_text
 from khala.runs.prompt_tokens import ModelTokenCounter
+from khala.store.threads.folder_files import StoredFolderFile
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -373,3 +375,32 @@ def test_instructions_reduce_the_history_and_not_the_question() -> None:
     assert dropped == {0: [], 1: [1], 51: [1, 2], 100: [1, 2]}
     with pytest.raises(ModelFailed, match="longer than the model"):
         fit(content, system="s" * 101, limit=150, token_counter=TOKEN_COUNTER)
+
+
+def folder_file(number: int, data: bytes, media_type: str = "text/plain") -> StoredFolderFile:
+    return StoredFolderFile(
+        id=UUID(int=number), sha256=bytes(32), size=len(data), media_type=media_type, name=f"f{number}",
+        user_id=UUID(int=1), folder="Trips", created_at=NOW,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", range(300, 4200, 300))
+def test_files_of_a_folder_are_whole_if_they_fit_and_named_otherwise_within_the_limit(limit: int) -> None:
+    contents = {number: bytes([64 + number]) * 200 for number in (1, 2, 3)}
+    large = folder_file(4, b"x" * 1000)
+    files = [*(folder_file(number, data) for number, data in contents.items()), large]
+    folder = FolderContents(files=files, contents={UUID(int=number): data for number, data in contents.items()})
+    content = PromptInput(history=[message(9, "When?")], progress=RunProgress(), folder_files=folder)
+    found = fit(content, system="", limit=limit, token_counter=TOKEN_COUNTER)
+    assert cost(found) <= limit
+    (section,) = [section for section in found.sections if section.name == "folderFiles"]
+    assert section.tokens <= 0.3 * limit
+    if not section.items:
+        return
+    (turn,) = found.prompt.turns[:-1]
+    whole = [file.name for file in turn.files]
+    assert whole == [f"f{number}" for number in range(1, len(whole) + 1)], "the smallest first, and each only once"
+    assert turn.text.count(": included") == len(whole)
+    assert all(f'"f{number}"' in turn.text for number in range(1, section.items + 1))
+    assert [left.why for left in section.left_out][:1] == ["unread"]
+    assert limit < 3900 or len(whole) == 3

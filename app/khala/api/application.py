@@ -78,6 +78,7 @@ from khala.api.threads.appends import append
 from khala.api.threads.event_stream import events
 from khala.api.threads.export import export_thread
 from khala.api.threads.feedback import FeedbackController
+from khala.api.threads.folder_files import FolderFileController
 from khala.api.threads.folders import FolderController
 from khala.api.threads.listings import ListingController
 from khala.api.threads.sockets import follow
@@ -117,8 +118,8 @@ TLS_HEADERS = HEADERS | {"Strict-Transport-Security": "max-age=31536000"}
 
 
 API_ROUTES: Sequence[ControllerRouterHandler] = (
-    ThreadController, ListingController, FolderController, WorkspaceController, export_thread, FeedbackController,
-    append,
+    ThreadController, ListingController, FolderController, FolderFileController, WorkspaceController, export_thread,
+    FeedbackController, append,
     SharingController, claim_threads, RunController, list_offered_models, BlobController, upload, events, follow,
     SignInController, OidcController, AccountController, ApiTokenController, GrantController, ToolController,
     ToolRuleController, ConnectionController, AgentController, route_task, load_repository, MemoryController,

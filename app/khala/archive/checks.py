@@ -103,6 +103,13 @@ def _blob(data: Any) -> None:
         raise ValueError("This blob has an invalid media type or name.")
 
 
+def _folder_file(data: Any) -> None:
+    if data.size < 0 or len(data.sha256) != 64 or not data.folder.strip():
+        raise ValueError("This file of a folder has an invalid size, hash or folder.")
+    if valid_media_type(data.media_type) != data.media_type or plain_name(data.name) != data.name:
+        raise ValueError("This file of a folder has an invalid media type or name.")
+
+
 def _member(data: Any) -> None:
     msgspec.convert(data.role, Role)
 
@@ -158,6 +165,7 @@ CHECKS: Mapping[str, Callable[[Any], None]] = {
     "receipt": _receipt,
     "approval": _object("args", "parameters", "edited_args"),
     "blob": _blob,
+    "folder_file": _folder_file,
     "member": _member,
     "file": _file,
     "memory": _memory,

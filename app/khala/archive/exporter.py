@@ -19,6 +19,7 @@ from khala.blobs.spool import Spool
 from khala.domain.archive_format import FORMAT, VERSION, ArchiveManifest, MissingBlob, MissingReason, archived_blob_name
 from khala.domain.errors import BlobNotFound, PayloadTooLarge, Unauthorized, Unavailable
 from khala.store.operations import archive_pages, archive_rows
+from khala.store.operations.archive_kinds import RowKind
 from khala.store.operations.archive_lines import RowEncoder
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, Driver
@@ -77,7 +78,7 @@ class _Export:
         except PayloadTooLarge as error:
             raise PayloadTooLarge("This account is too large for one archive: request application/jsonl.") from error
 
-    async def _spool_kind(self, driver: Driver, kind: archive_rows.RowKind, rows: Spool) -> None:
+    async def _spool_kind(self, driver: Driver, kind: RowKind, rows: Spool) -> None:
         encoder, row_count = RowEncoder(kind), 0
         await rows.write(self._writer.begin(kind.file))
         async for page in archive_pages.read_pages(driver, kind.name, kind.query, self._user_id, kind.page):

@@ -23,7 +23,8 @@ from khala.store.blobs import blobs
 from khala.store.memories import memories
 from khala.store.operations import archive_import as rows
 from khala.store.operations import archive_plans
-from khala.store.operations.archive_rows import KINDS, RowKind
+from khala.store.operations.archive_kinds import RowKind
+from khala.store.operations.archive_rows import KINDS
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.search import search_queue
 
@@ -37,6 +38,8 @@ THREAD_KINDS = frozenset({"listing", "plan", "step", "event", "message", "run", 
 KINDS_BEFORE_BLOBS = ("thread", "plan", "step", "event", "message", "run", "part", "receipt", "approval")
 CONTENT_KINDS = (*KINDS_BEFORE_BLOBS, "blob")
 """The content of threads, in lock order: threads, plans, runs, objects, users."""
+STORED_KINDS = ("blob", "folder_file")
+"""Kinds of lines that refer to the bytes of a blob."""
 
 log = structlog.get_logger()
 
@@ -226,7 +229,9 @@ class _Import:
     async def _copy(self, driver: Driver, kind: RowKind) -> None:
         count = left_out = 0
         async for batch in self._batches(kind):
-            lines = [line for line in batch if kind.name != "blob" or bytes.fromhex(line.sha256) in self._available]
+            lines = [
+                line for line in batch if kind.name not in STORED_KINDS or bytes.fromhex(line.sha256) in self._available
+            ]
             self._check(kind, lines)
             await rows.copy(driver, kind, lines, partial(self._implied_values, kind))
             count, left_out = count + len(lines), left_out + len(batch) - len(lines)
@@ -236,7 +241,8 @@ class _Import:
             self._own_threads = frozenset(self._threads)
         self._result.counts[kind.name] = count
         if left_out:
-            self._note(f"{left_out} blobs were left out: their bytes are not in the archive.")
+            noun = "blobs" if kind.name == "blob" else "files of folders"
+            self._note(f"{left_out} {noun} were left out: their bytes are not in the archive.")
 
     def _check(self, kind: RowKind, lines: Sequence[Any]) -> None:
         if kind.name == "user" and [line.id for line in lines if line.id != self._user_id]:
@@ -247,7 +253,7 @@ class _Import:
             line.scope == "thread" and line.thread_id not in self._own_threads for line in lines
         ):
             raise ArchiveRefusedError("A memory belongs to a thread that is not in the archive.")
-        if kind.name == "blob" and any(self._reader.blobs.get(line.sha256) != line.size for line in lines):
+        if kind.name in STORED_KINDS and any(self._reader.blobs.get(line.sha256) != line.size for line in lines):
             raise ArchiveRefusedError("The size of a blob differs from its line.")
 
     def _implied_values(self, kind: RowKind, line: Any) -> Mapping[str, Any]:
@@ -265,7 +271,7 @@ class _Import:
                 return {"user_id": self._user_id, "revision": 1}
             case "preference" | "folder":
                 return {"subject_id": self._user_id}
-            case "identity" | "tool" | "agent" | "trace":
+            case "identity" | "tool" | "agent" | "trace" | "folder_file":
                 return {"user_id": self._user_id}
         return {}
 

@@ -25,8 +25,9 @@ from khala.domain.archive_format import (
     ArchiveManifest,
     ArchiveRefusedError,
 )
+from khala.store.operations.archive_kinds import RowKind
 from khala.store.operations.archive_lines import line_type
-from khala.store.operations.archive_rows import KINDS, RowKind
+from khala.store.operations.archive_rows import KINDS
 
 BATCH_LINES = 500
 BATCH_BYTES = 8 << 20

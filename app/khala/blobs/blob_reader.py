@@ -26,7 +26,7 @@ from khala.blobs.patterns import compile_pattern
 from khala.blobs.spool import HEAD_BYTES
 from khala.blobs.thread_pool import ThreadPool
 from khala.domain.errors import InvalidInput, Unavailable
-from khala.store.blobs.blobs import Blob
+from khala.store.blobs.blobs import StoredFile
 
 ReadMode: TypeAlias = Literal["head", "tail", "range", "grep"]
 
@@ -73,7 +73,9 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     binary: bool = False
 
 
-async def read_lines(blob_service: BlobService, blob: Blob, request: ReadRequest, limits: ReadLimits) -> ReadResult:
+async def read_lines(
+    blob_service: BlobService, blob: StoredFile, request: ReadRequest, limits: ReadLimits
+) -> ReadResult:
     """The requested lines, in bounded time and memory. Raises `InvalidInput`, `BlobNotFound` and `Unavailable`."""
     cursor = LineCursor.read(request.after)
     view = _view(request, cursor, limits)
@@ -93,13 +95,13 @@ def _view(request: ReadRequest, cursor: LineCursor, limits: ReadLimits) -> LineV
     return GrepView(cursor, limits, pattern, lines=request.lines, context=request.context)
 
 
-async def _is_text(blob_service: BlobService, blob: Blob) -> bool:
+async def _is_text(blob_service: BlobService, blob: StoredFile) -> bool:
     async with blob_service.read(blob, 0, HEAD_BYTES) as chunks:
         return content_type.is_text(b"".join([chunk async for chunk in chunks]))
 
 
 async def _read_view(
-    blob_service: BlobService, blob: Blob, view: LineView, cursor: LineCursor, limits: ReadLimits
+    blob_service: BlobService, blob: StoredFile, view: LineView, cursor: LineCursor, limits: ReadLimits
 ) -> ReadResult:
     timed_read = _TimedRead(view, time.monotonic() + limits.seconds)
     try:
@@ -150,13 +152,13 @@ class _TimedRead:
         return self.view.moved and time.monotonic() > self._deadline
 
 
-def _result(view: LineView, blob: Blob) -> ReadResult:
+def _result(view: LineView, blob: StoredFile) -> ReadResult:
     cursor = view.cursor()
     ended = cursor.position.offset >= blob.size
     return ReadResult(items=view.items, next=None if ended else str(cursor))
 
 
-async def _read_tail(blob_service: BlobService, blob: Blob, lines: int, limits: ReadLimits) -> ReadResult:
+async def _read_tail(blob_service: BlobService, blob: StoredFile, lines: int, limits: ReadLimits) -> ReadResult:
     start, data = blob.size, b""
     while start > 0 and data.count(b"\n", 0, -1) < lines and len(data) < MAX_TAIL_BYTES:
         start, end = max(0, start - STEP_BYTES), start

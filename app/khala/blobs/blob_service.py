@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -15,19 +15,22 @@ from khala.blobs import content_type
 from khala.blobs.port import BlobStore
 from khala.blobs.spool import MAX_OUTPUT_BYTES, Spool, open_spool
 from khala.domain import ids
-from khala.domain.errors import KhalaError, Unavailable
+from khala.domain.errors import BlobNotFound, KhalaError, Unavailable
 from khala.domain.parts import BlobRef
 from khala.signals.metrics import BLOB_BYTES
 from khala.store.blobs import blobs
-from khala.store.blobs.blobs import Blob, StorageQuota
+from khala.store.blobs.blobs import Blob, StorageQuota, StoredFile
 from khala.store.postgres.database import Database
 from khala.store.postgres.retries import retried
+from khala.store.threads import folder_files
+from khala.store.threads.folder_files import StoredFolderFile
 
 log = structlog.get_logger()
 
 DEFAULT_STORAGE_QUOTA = StorageQuota(thread=1 << 30, guest=64 << 20)
 """The default quota of one thread's blobs."""
 MAX_TRIES = 3
+DELETED_MEANWHILE = "The file was deleted while it was being stored. Try again."
 MAX_NAME_CHARACTERS = 200
 MAX_PREVIEW_BYTES = 1024
 """Bytes of the preview as JSON, which has to fit into a part with other fields."""
@@ -99,7 +102,39 @@ class BlobService:
             if added is not None:
                 BLOB_BYTES.labels("kept").inc(spool.size)
                 return _ref(msgspec.structs.replace(new, id=added))
-        raise Unavailable("The file was deleted while it was being stored. Try again.", retry_after=1)
+        raise Unavailable(DELETED_MEANWHILE, retry_after=1)
+
+    async def put_in_folder(
+        self, spool: Spool, *, user_id: UUID, folder: str, media_type: str, name: str
+    ) -> StoredFolderFile:
+        """Store the spool durably as a file of the account's folder, which is made if there is none.
+
+        Raises `Conflict`, `PayloadTooLarge` and `Unauthorized` as `folder_files.add`, and `Unavailable`.
+        """
+        path = await spool.file()
+        new = StoredFolderFile(
+            id=ids.new(),
+            user_id=user_id,
+            folder=folder,
+            sha256=spool.sha256,
+            size=spool.size,
+            media_type=content_type.valid_media_type(media_type),
+            name=name,
+            created_at=datetime.now(UTC),
+        )
+        for _ in range(MAX_TRIES):
+            async with self._db.driver() as driver:
+                stored = await blobs.touch(driver, new.sha256, new.size)
+            began = time.monotonic()
+            if not stored:
+                await self.store.put(new.sha256.hex(), path)
+            if time.monotonic() - began > MAX_PUT_SECONDS:
+                continue
+            added = await folder_files.add(self._db, new, put=not stored, quota=self.quota)
+            if added is not None:
+                BLOB_BYTES.labels("kept").inc(spool.size)
+                return added
+        raise Unavailable(DELETED_MEANWHILE, retry_after=1)
 
     async def _put(self, new: blobs.NewBlob, path: Path, claim: str | None) -> UUID | None:
         async with self._db.driver() as driver:
@@ -144,15 +179,36 @@ class BlobService:
         async with self._db.driver() as driver:
             return await blobs.find(driver, blob_id, thread_id)
 
+    async def find_readable(self, file_id: UUID, thread_id: UUID, user_id: UUID | None) -> StoredFile:
+        """The blob of the thread, or the file of the folder in which the user keeps the thread.
+
+        Raises `BlobNotFound`.
+        """
+        try:
+            return await self.find(file_id, thread_id)
+        except BlobNotFound:
+            async with self._db.driver() as driver:
+                file = user_id and await folder_files.find_in_thread(driver, user_id, thread_id, file_id)
+            if not file:
+                raise
+            return file
+
+    async def files_of_folder(self, user_id: UUID, thread_id: UUID) -> list[StoredFolderFile]:
+        """The files of the folder in which the user keeps the thread, by name."""
+        async with self._db.driver() as driver:
+            return await folder_files.of_thread(driver, user_id, thread_id)
+
     @asynccontextmanager
-    async def read(self, blob: Blob, start: int = 0, end: int | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def read(
+        self, blob: StoredFile, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The blob's bytes from `start` up to `end` (exclusive), in chunks. Raises `BlobNotFound`, `Unavailable`."""
         until = blob.size if end is None else min(end, blob.size)
         async with self.store.read(blob.key, start, until) as chunks:
             BLOB_BYTES.labels("read").inc(until - start)
             yield chunks
 
-    async def mark_missing(self, blob: Blob) -> None:
+    async def mark_missing(self, blob: StoredFile) -> None:
         """Record that the blob's bytes are missing, so that the next upload of the same content stores them."""
         log.error("blob_bytes_missing", blob_id=str(blob.id), sha256=blob.key)
         async with self._db.driver() as driver:

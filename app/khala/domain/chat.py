@@ -84,6 +84,16 @@ class FolderSettings(WireStruct, frozen=True, kw_only=True):
     instructions: str | None = None
 
 
+class FolderFile(WireStruct, frozen=True, kw_only=True):
+    """A file of a folder, which the runs that the person requests there can use."""
+
+    id: UUID
+    name: str
+    size: int
+    media_type: str
+    created_at: datetime
+
+
 class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
     """A thread list entry: the thread, the user's role, and whether something there needs their attention."""
 

@@ -22,7 +22,7 @@ from khala.domain.parts import RelevanceBasis
 
 ContentT = TypeVar("ContentT")
 
-SectionName: TypeAlias = Literal["instructions", "memories", "summary", "turns", "files", "tools"]
+SectionName: TypeAlias = Literal["instructions", "folderFiles", "memories", "summary", "turns", "files", "tools"]
 ContextPurpose: TypeAlias = Literal["answer", "summary"]
 """What a model call is for: an answer to the person, or a summary of older turns."""
 LeftOutReason: TypeAlias = Literal["limit", "share", "shortened", "summarised", "unrelated", "unread"]
@@ -31,10 +31,10 @@ included, a summary replaces it, a tool does not relate to the conversation, or 
 """
 
 SHARES: Mapping[SectionName, int] = {
-    "instructions": 5, "memories": 10, "summary": 10, "turns": 30, "files": 30, "tools": 15,
+    "instructions": 5, "folderFiles": 15, "memories": 10, "summary": 10, "turns": 30, "files": 30, "tools": 15,
 }  # fmt: skip
-"""The share of each section, in percent of the budget that the required items leave."""
-MAX_SHARES: Mapping[SectionName, int] = {"memories": 20, "tools": 40}
+"""The shares of the sections in the budget that the required items leave, in proportion to each other."""
+MAX_SHARES: Mapping[SectionName, int] = {"folderFiles": 30, "memories": 20, "tools": 40}
 """The maximum share of a section, in percent, however little the others need."""
 
 

@@ -24,12 +24,14 @@ from khala.domain.run_progress import RunProgress, RunStep
 from khala.domain.tools import ToolSpec
 from khala.models.port import Prompt, PromptTurn
 from khala.models.token_counter import estimate_tool
+from khala.runs.prompt_files import NO_FOLDER_FILES, FolderContents
 from khala.runs.prompt_items import (
     FileItem,
     PromptItems,
     ToolItem,
     Turns,
     fixed_item,
+    folder_turns,
     memory_items,
     memory_turns,
     message_size,
@@ -48,6 +50,8 @@ KEPT_STEPS = 2
 """The number of newest steps that a summary does not cover."""
 PERSONAL = "The person whom you answer prefers this in all conversations:\n{text}"
 IN_FOLDER = 'The person whom you answer prefers this in the conversations of their folder "{name}":\n{text}'
+MAX_FOLDER_TOKENS = 24_000
+"""Tokens of the files of the folder in one prompt, however much the model reads: each call pays for them again."""
 TIGHT_SHARE = 0.5
 """Share of the limit above which the run's own steps are summarised."""
 
@@ -81,6 +85,8 @@ class PromptInput(msgspec.Struct, kw_only=True):
     progress: RunProgress
     memories: Sequence[RecalledMemory] = ()
     files: Mapping[UUID, bytes] = {}
+    folder_files: FolderContents = NO_FOLDER_FILES
+    """The files of the folder of the thread, and the contents of those that were read."""
     instruction: str = ""
     personal: str | None = None
     """The person's own instructions, which the system's instructions contain."""
@@ -207,6 +213,7 @@ class _PromptAssembly:
         self._files = [
             file for message in reversed(messages) for file in items.files(message, content.files, token_counter)
         ]
+        self._folder_files = items.folder_files(content.folder_files, token_counter)
         self._offer = tools
         self._tools = [ToolItem(spec, token_counter.tool(spec) if reads_tools else 0) for spec in tools.specs]
 
@@ -218,6 +225,12 @@ class _PromptAssembly:
         turns += [[message] for message in self._older]
         return [
             SectionInput(name="instructions", groups=[self._instructions()]),
+            SectionInput(
+                name="folderFiles",
+                groups=[self._folder_files],
+                max_tokens=MAX_FOLDER_TOKENS,
+                left_out=tuple(self._unread_of_folder()),
+            ),
             SectionInput(name="memories", groups=[memory_items(content.memories, counter)]),
             SectionInput(name="summary", groups=[summary_items(self._summary, counter)]),
             SectionInput(name="turns", groups=turns, left_out=tuple(self._summarised())),
@@ -227,6 +240,7 @@ class _PromptAssembly:
 
     def assemble(self, filled: Mapping[SectionName, FilledSection[Turns]], limit: int) -> FittedPrompt:
         """The prompt with the chosen items, in the order of the conversation."""
+        content = self._content
         forms = {id(item): form for section in filled.values() for item, form in section.chosen}
         kept = [item for item in reversed(self._older) if id(item) in forms]
         steps = [item for item in reversed(self._steps) if id(item) in forms]
@@ -237,6 +251,7 @@ class _PromptAssembly:
             prompt=Prompt(
                 system=self._system,
                 turns=(
+                    *folder_turns(content.folder_files, filled["folderFiles"].contents),
                     *memory_turns(filled["memories"].contents),
                     *(turn for turns in filled["summary"].contents for turn in turns),
                     *(turn for item in (*kept, self._question) for turn in item.turns(forms[id(item)], data)),
@@ -244,7 +259,7 @@ class _PromptAssembly:
                     *self._ending(),
                 ),
                 tools=tuple(item.spec for item in self._tools if id(item) in forms),
-                partial_answer=self._content.progress.pending_text,
+                partial_answer=content.progress.pending_text,
             ),
             sections=[_report(section, files) for section in filled.values()],
             dropped=[item.message for item in reversed(self._older) if id(item) not in forms],
@@ -296,6 +311,13 @@ class _PromptAssembly:
         if unread:
             tokens = sum(blob.size for blob in unread) // BYTES_PER_TOKEN
             yield LeftOut(what=f"blob:{unread[0].blob_id}", tokens=tokens, why="unread", count=len(unread))
+
+    def _unread_of_folder(self) -> Iterator[LeftOut]:
+        """The files of the folder that only their names and sizes stand for, because they are too large."""
+        unread = self._content.folder_files.unread
+        if unread:
+            tokens = sum(file.size for file in unread) // BYTES_PER_TOKEN
+            yield LeftOut(what=f"blob:{unread[0].id}", tokens=tokens, why="unread", count=len(unread))
 
     def _unrelated(self) -> Iterator[LeftOut]:
         unrelated = self._offer.unrelated

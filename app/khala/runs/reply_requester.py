@@ -52,7 +52,13 @@ class ReplyRequester:
             shortens=options.context_overflow == "shorten",
         )
         self._items = PromptItems()
-        self._selection = ToolSelection(prepared.history, progress, options, prepared.tool_meanings)
+        self._selection = ToolSelection(
+            prepared.history,
+            progress,
+            options,
+            prepared.tool_meanings,
+            reads_blobs=prepared.files.of_folder.may_exist,
+        )
         self._compactor = Compactor(self._turn, prepared.history, progress, prepared.limits)
         self._generation = generation_of(options)
 
@@ -82,6 +88,7 @@ class ReplyRequester:
             progress=self._progress,
             memories=prepared.memories,
             files=await prepared.files.read(prepared.history),
+            folder_files=await prepared.files.of_folder.read(),
             instruction=instruction,
             personal=prepared.personal,
             folder=prepared.folder,

@@ -212,7 +212,7 @@ class RunExecutor:
             options=options,
             candidates=candidates,
             limits=self._prompt_limits(claimed, shortens=shortens),
-            files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
+            files=PromptFiles(self._tool_dependencies.blob_service, claimed, personal=options.personal),
             system=system,
             personal=personal,
             folder=folder,

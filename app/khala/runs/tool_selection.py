@@ -20,10 +20,19 @@ MAX_MESSAGE_CHARACTERS = 2000
 
 
 class ToolSelection:
-    """Selects tools for one run: by words, and by meaning where `meanings` knows it."""
+    """Selects tools for one run: by words, and by meaning where `meanings` knows it.
+
+    `reads_blobs`: the run has files that the model may have to read by `read_blob`.
+    """
 
     def __init__(
-        self, history: Sequence[Message], progress: RunProgress, options: RunOptions, meanings: ToolMeanings
+        self,
+        history: Sequence[Message],
+        progress: RunProgress,
+        options: RunOptions,
+        meanings: ToolMeanings,
+        *,
+        reads_blobs: bool = False,
     ) -> None:
         self._progress = progress
         self._meanings = meanings
@@ -35,6 +44,7 @@ class ToolSelection:
         self._pinned = {
             *(block.tool for block in used),
             *(function.name for function in options.functions),
+            *(("read_blob",) if reads_blobs else ()),
             *(pattern for pattern in options.tools or () if not set(pattern) & set("*?[")),
         }
 

@@ -10,7 +10,7 @@ from khala.blobs.blob_service import BlobService
 from khala.blobs.line_views import MAX_CONTEXT_LINES, ReadLimits
 from khala.domain.errors import BlobNotFound, InvalidInput, Unavailable
 from khala.domain.tools import ToolSpec
-from khala.store.blobs.blobs import Blob
+from khala.store.blobs.blobs import StoredFile
 from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.tool_output import pluralize
 
@@ -23,7 +23,8 @@ READ_TIMEOUT_SECONDS = 5.0
 SPEC = ToolSpec(
     name="read_blob",
     description=(
-        "Read a part of a large tool result or an uploaded text file that is stored as a blob of this conversation. "
+        "Read a part of a large tool result or an uploaded text file that is stored as a blob of this conversation, or "
+        "of a file of its folder. "
         "mode: head (first lines), tail (last lines), range (lines from `from` on), or grep (lines that match "
         "the regular expression `pattern`, RE2 syntax). A call returns about 4,000 characters. If the result ends with "
         "`after=…`, call again with the same arguments and this `after` to read on."
@@ -72,7 +73,7 @@ class ReadBlobArguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class ReadBlob:
-    """`read_blob`: read lines of a blob of the call's own thread."""
+    """`read_blob`: read lines of a blob of the call's own thread, or of a file of its folder."""
 
     spec = SPEC
 
@@ -94,7 +95,7 @@ class ReadBlob:
             after=request.after,
         )
         try:
-            blob = await self._blob_service.find(request.blob_id, call.actor.thread_id)
+            blob = await self._blob_service.find_readable(request.blob_id, call.actor.thread_id, call.actor.user_id)
             result = await read_lines(
                 self._blob_service,
                 blob,
@@ -117,7 +118,7 @@ def _parse_arguments(args: dict[str, Any]) -> ReadBlobArguments:
         raise ToolError(f"Invalid arguments: {error}.", code="bad_arguments") from error
 
 
-def _text(result: ReadResult, blob: Blob) -> str:
+def _text(result: ReadResult, blob: StoredFile) -> str:
     if result.binary:
         return f"This blob is binary ({blob.media_type}, {blob.size:,} bytes): it has no lines."
     lines = [f"{line.line}{':' if line.match else '-'} {line.text}" for line in result.items]

@@ -14,7 +14,7 @@ from khala.api.http.problem_details import Problem, problem_response
 from khala.blobs.blob_service import BlobService
 from khala.blobs.content_type import INLINE_MEDIA_TYPES
 from khala.domain.errors import BlobNotFound, KhalaError
-from khala.store.blobs.blobs import Blob
+from khala.store.blobs.blobs import StoredFile
 
 log = structlog.get_logger()
 
@@ -42,13 +42,13 @@ class RangeNotSatisfiableError(Exception):
     """The requested range is not within the blob."""
 
 
-def content_type(blob: Blob) -> str:
+def content_type(blob: StoredFile) -> str:
     """Return the blob's media type. All text is UTF-8."""
     is_text = blob.media_type.startswith("text/") and "charset" not in blob.media_type
     return f"{blob.media_type}; charset=utf-8" if is_text else blob.media_type
 
 
-def disposition(blob: Blob) -> str:
+def disposition(blob: StoredFile) -> str:
     """Return the `Content-Disposition`: whether a browser displays or saves the blob, and its file name."""
     inline = blob.media_type.partition(";")[0].strip() in INLINE_MEDIA_TYPES
     kind = "inline" if inline else "attachment"
@@ -59,19 +59,19 @@ def disposition(blob: Blob) -> str:
     )
 
 
-def head_response(blob: Blob) -> EmptyResponse:
+def head_response(blob: StoredFile) -> EmptyResponse:
     """Return a response with the headers only."""
     return EmptyResponse(None, headers=_headers(blob) | _content_type_header(blob) | {"Content-Length": str(blob.size)})
 
 
-def not_modified(request: Request[Any, Any, Any], blob: Blob) -> EmptyResponse | None:
+def not_modified(request: Request[Any, Any, Any], blob: StoredFile) -> EmptyResponse | None:
     """Return a 304 response if the client has this content, else None."""
     header = request.headers.get("if-none-match", "")
     tags = {tag.strip().removeprefix("W/") for tag in header.split(",")}
     return EmptyResponse(None, status_code=304, headers=_headers(blob)) if tags & {"*", _tag(blob)} else None
 
 
-def requested_range(request: Request[Any, Any, Any], blob: Blob) -> tuple[int, int] | None:
+def requested_range(request: Request[Any, Any, Any], blob: StoredFile) -> tuple[int, int] | None:
     """Return the requested range with an exclusive end, or None for the whole blob. Raises `RangeNotSatisfiableError`.
 
     A header with several ranges, or with an `If-Range` of other content, requests the whole blob.
@@ -93,13 +93,13 @@ def requested_range(request: Request[Any, Any, Any], blob: Blob) -> tuple[int, i
     return start, end
 
 
-def range_error(blob: Blob) -> Response[Problem]:
+def range_error(blob: StoredFile) -> Response[Problem]:
     """Return a 416 response with the blob's size."""
     headers = {"Content-Range": f"bytes */{blob.size}", "Accept-Ranges": "bytes"}
     return problem_response("range_not_satisfiable", f"This blob has {blob.size:,} bytes.", headers=headers)
 
 
-async def stream_blob(blob_service: BlobService, blob: Blob, byte_range: tuple[int, int] | None) -> Response[Any]:
+async def stream_blob(blob_service: BlobService, blob: StoredFile, byte_range: tuple[int, int] | None) -> Response[Any]:
     """Return the blob or a range of it as a stream, in memory of one chunk. Raises `BlobNotFound`, `Unavailable`."""
     start, end = byte_range or (0, blob.size)
     chunks = read_chunks(blob_service, blob, start, end)
@@ -113,7 +113,7 @@ async def stream_blob(blob_service: BlobService, blob: Blob, byte_range: tuple[i
 
 
 async def read_chunks(
-    blob_service: BlobService, blob: Blob, start: int = 0, end: int | None = None
+    blob_service: BlobService, blob: StoredFile, start: int = 0, end: int | None = None
 ) -> AsyncIterator[bytes]:
     """Yield the bytes from `start` up to `end`. Raises `BlobNotFound` and records the loss, or `Unavailable`."""
     try:
@@ -128,7 +128,7 @@ async def read_chunks(
         raise
 
 
-async def read_whole(blob_service: BlobService, blob: Blob) -> bytes:
+async def read_whole(blob_service: BlobService, blob: StoredFile) -> bytes:
     """Return all bytes: only for a blob whose size is bounded. Raises the errors of `read_chunks`."""
     return b"".join([chunk async for chunk in read_chunks(blob_service, blob)])
 
@@ -139,16 +139,16 @@ async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
         yield chunk
 
 
-def _tag(blob: Blob) -> str:
+def _tag(blob: StoredFile) -> str:
     return f'"{blob.key}"'
 
 
-def _content_type_header(blob: Blob) -> dict[str, str]:
+def _content_type_header(blob: StoredFile) -> dict[str, str]:
     # Set as a header, because Litestar would add another charset to a text media type.
     return {"Content-Type": content_type(blob)}
 
 
-def _headers(blob: Blob) -> dict[str, str]:
+def _headers(blob: StoredFile) -> dict[str, str]:
     return {
         "ETag": _tag(blob),
         "Accept-Ranges": "bytes",

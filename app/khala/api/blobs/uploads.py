@@ -61,29 +61,34 @@ async def upload(
     name: Annotated[str | None, QueryParameter(max_length=1000, description="The name of the file.")] = None,
 ) -> BlobRef:
     """Store a file to be sent with a message within a day. Its content determines its media type."""
-    claimed_type, max_bytes = request.content_type[0], context.blobs.max_upload_bytes
-    if claimed_type.lower() in FORMS:
-        raise HTTPException(status_code=415, detail=f"Send the file itself as the body, not a form. {ACCEPTED_TYPES}")
-    refuse_large_body(request, max_bytes)
+    max_bytes = context.blobs.max_upload_bytes
+    check_file_body(request, max_bytes)
     async with context.db.driver() as driver:
         await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)
         await blobs.check_quota(driver, thread_id, 0, context.blobs.service.quota, uploader=caller.author_id)
     async with context.blobs.service.spool(max_bytes) as spool:
-        media_type = await _receive_file(request, spool, claimed_type)
+        media_type = await receive_file(request, spool)
         return await context.blobs.service.put(
             spool, thread_id=thread_id, media_type=media_type, name=name, author_id=caller.author_id, attached=False
         )
 
 
-async def _receive_file(request: Request[Any, Any, Any], spool: Spool, claimed_type: str) -> str:
-    """Spool the body, and return its media type."""
+def check_file_body(request: Request[Any, Any, Any], max_bytes: int) -> None:
+    """Refuse a form, and a body that is announced as larger than `max_bytes`, before it is read."""
+    if request.content_type[0].lower() in FORMS:
+        raise HTTPException(status_code=415, detail=f"Send the file itself as the body, not a form. {ACCEPTED_TYPES}")
+    refuse_large_body(request, max_bytes)
+
+
+async def receive_file(request: Request[Any, Any, Any], spool: Spool) -> str:
+    """Spool the body, and return its media type. Raises `InvalidInput` for an empty file, and 415 for other types."""
     sniffer = ContentSniffer()
     async for chunk in request.stream():
         await spool.write(chunk)
         sniffer.feed(chunk)
     if not spool.size:
         raise InvalidInput("The file is empty.")
-    media_type = sniffer.media_type(claimed_type)
+    media_type = sniffer.media_type(request.content_type[0])
     if media_type is None:
         raise HTTPException(status_code=415, detail=f"Files of this type are not accepted. {ACCEPTED_TYPES}")
     return media_type

@@ -8,6 +8,7 @@ from litestar.params import PathParameter
 ThreadId = Annotated[UUID, PathParameter(description="The thread's id.")]
 RunId = Annotated[UUID, PathParameter(description="The run's id, as returned by `send`.")]
 BlobId = Annotated[UUID, PathParameter(description="The blob's id, as in the part that refers to it.")]
+FileId = Annotated[UUID, PathParameter(description="The file's id, as in the list of files.")]
 CallId = Annotated[str, PathParameter(description="The tool call's id, as in its part.", max_length=100)]
 UserId = Annotated[UUID, PathParameter(description="The user's id.")]
 LinkId = Annotated[UUID, PathParameter(description="The link's id, as in the list of links.")]

@@ -86,6 +86,7 @@ OWNED = {
     "memory_extractions": "subject_id",
     "usage_receipts": "user_id",
     "preferences": "subject_id",
+    "folder_files": "user_id",
     "thread_folders": "subject_id",
     "message_feedback": "person_id",
     "title_jobs": "user_id",

@@ -90,26 +90,31 @@ OF_LISTED_THREADS = f"""
 """Reads the blobs of each thread by the index: a walk through all newest blobs would grow with the deployment."""
 
 
-class Blob(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread's reference to an object."""
+class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A reference to an object: a blob of a thread, or a file of a folder."""
 
     id: UUID
-    thread_id: UUID
-    run_id: UUID | None
     sha256: bytes
     size: int
     media_type: str
     name: str | None
-    preview: str
-    author_id: UUID | None
-    attached: bool
-    created_at: datetime
-    expires_at: datetime | None
 
     @property
     def key(self) -> str:
         """The object's name in the blob store."""
         return self.sha256.hex()
+
+
+class Blob(StoredFile, frozen=True, kw_only=True):
+    """A thread's reference to an object."""
+
+    thread_id: UUID
+    run_id: UUID | None
+    preview: str
+    author_id: UUID | None
+    attached: bool
+    created_at: datetime
+    expires_at: datetime | None
 
     @property
     def ref(self) -> BlobRef:

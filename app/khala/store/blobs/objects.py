@@ -16,8 +16,9 @@ MAX_DELETE_SECONDS = 180
 UNREFERENCED = f"""
     touched_at < clock_timestamp() - interval '{GRACE_PERIOD}'
     AND (SELECT true FROM blobs WHERE blobs.sha256 = objects.sha256 LIMIT 1) IS NULL
+    AND (SELECT true FROM folder_files WHERE folder_files.sha256 = objects.sha256 LIMIT 1) IS NULL
 """
-"""A subquery, which reads the index once for each object: for NOT EXISTS the planner might read all blobs."""
+"""Subqueries, which read the index once for each object: for NOT EXISTS the planner might read all blobs."""
 RELEASE = f"""
     WITH page AS MATERIALIZED (
         SELECT sha256, {UNREFERENCED} AS unreferenced FROM objects WHERE sha256 > $1 ORDER BY sha256 LIMIT $2

@@ -115,8 +115,12 @@ TOOLS = f"""
 """Calls that no tool executed have no source, and are left out: their names are what a model has made up."""
 BLOB_OWNERS = """
     INSERT INTO blob_owners (owner_id, blobs, bytes)
-    SELECT coalesce(threads.owner_id, '00000000-0000-0000-0000-000000000000'), count(*), sum(blobs.size)
-    FROM blobs JOIN threads ON threads.id = blobs.thread_id GROUP BY 1
+    SELECT owner_id, count(*), sum(size) FROM (
+        SELECT coalesce(threads.owner_id, '00000000-0000-0000-0000-000000000000') AS owner_id, blobs.size
+        FROM blobs JOIN threads ON threads.id = blobs.thread_id
+        UNION ALL
+        SELECT user_id, size FROM folder_files
+    ) AS stored GROUP BY 1
 """
 OBJECTS = """
     UPDATE usage_rollup SET blobs_counted_at = clock_timestamp(), objects = counted.objects, bytes = counted.bytes,
@@ -126,7 +130,8 @@ OBJECTS = """
                count(*) FILTER (WHERE orphan) AS orphans,
                coalesce(sum(size) FILTER (WHERE orphan), 0) AS orphan_bytes
         FROM (
-            SELECT size, NOT EXISTS (SELECT FROM blobs WHERE blobs.sha256 = objects.sha256) AS orphan
+            SELECT size, NOT EXISTS (SELECT FROM blobs WHERE blobs.sha256 = objects.sha256)
+                     AND NOT EXISTS (SELECT FROM folder_files WHERE folder_files.sha256 = objects.sha256) AS orphan
             FROM objects WHERE stored
         ) AS stored_objects
     ) AS counted

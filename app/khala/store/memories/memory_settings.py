@@ -30,7 +30,9 @@ SET_PERSONAL = """
 """
 READ_MANY = """
     SELECT asked.run_id, recall, extraction, preferences.instructions, model,
-           folders.name AS folder, folders.instructions AS folder_instructions
+           folders.name AS folder, folders.instructions AS folder_instructions,
+           EXISTS (SELECT FROM folder_files AS kept
+                   WHERE kept.user_id = folders.subject_id AND kept.folder = folders.name) AS has_folder_files
     FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS asked (run_id, subject_id, thread_id)
     LEFT JOIN memory_settings USING (subject_id) LEFT JOIN preferences USING (subject_id)
     LEFT JOIN listings AS mine
@@ -70,6 +72,8 @@ class RunRequester(msgspec.Struct, frozen=True, kw_only=True):
     """The model that they prefer."""
     folder: FolderInstructions | None = None
     """Their instructions for the folder in which they keep the thread."""
+    has_folder_files: bool = False
+    """Whether that folder has files."""
 
     @property
     def all_instructions(self) -> tuple[str | None, FolderInstructions | None]:
@@ -116,6 +120,7 @@ def _requester(user_id: UUID | None, subject_id: UUID | None, stored: rows.Recor
         instructions=stored["instructions"],
         model=stored["model"],
         folder=_folder(stored),
+        has_folder_files=stored["has_folder_files"],
     )
 
 

@@ -12,7 +12,7 @@ LEFT_OUT: Mapping[str, str] = {
     "mcp_accounts": "secrets of other services, sealed with the keys of one server",
     "mcp_authorizations": "connections of services that have begun, with their secrets",
     "mcp_clients": "secrets of one server as a client of other services",
-    "objects": "the blob store's own records of objects, which `blobs` name",
+    "objects": "the blob store's own records of objects, which `blobs` and `folder_files` name",
     "processes": "servers that run now",
     "presences": "people who are here now",
     "budget_stripes": "usage of limits that all users share",

@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Role
 from khala.domain.archive_format import ArchiveRefusedError
-from khala.store.operations.archive_rows import BASE64, RowKind
+from khala.store.operations.archive_kinds import RowKind
+from khala.store.operations.archive_rows import BASE64
 from khala.store.postgres.database import Driver, driver_of
 from khala.store.runs import leases, runs
 from khala.store.threads import thread_lists

@@ -9,7 +9,8 @@ from sqlalchemy import ARRAY, BigInteger, Column, Integer, LargeBinary, Numeric,
 from sqlalchemy.dialects.postgresql import JSONB
 
 from khala.domain.decimals import format_decimal
-from khala.store.operations.archive_rows import BASE64, RowKind
+from khala.store.operations.archive_kinds import RowKind
+from khala.store.operations.archive_rows import BASE64
 from khala.store.postgres.rows import Record
 
 ZonedTime = Annotated[datetime, msgspec.Meta(tz=True)]

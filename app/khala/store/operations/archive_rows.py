@@ -4,13 +4,8 @@ Each kind of row is one query over one table. A column is exported unless `left_
 `archive_exclusions` names the tables without a kind. A test compares both with the schema.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-import msgspec
-from sqlalchemy import Column, Table
-
 from khala.store.memories import memories
+from khala.store.operations.archive_kinds import RowKind
 from khala.store.schema import tables
 from khala.store.threads.reset_marks import IS_BLOB, IS_MESSAGE, IS_PLAN, IS_RUN
 
@@ -20,37 +15,6 @@ MY_PLANS = f"(SELECT id FROM plans WHERE thread_id IN {MINE} AND {IS_PLAN})"
 IS_VALID = "coalesce(expires_at > clock_timestamp(), true)"
 BASE64 = frozenset({"files.content", "stream_chunks.data"})
 """Columns whose bytes are written in base64; all others are hashes, and are written as hex digits."""
-
-
-class RowKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of row: `query` reads the rows for the user `$1`, and `file` contains them as lines.
-
-    `left_out` are the columns that are not exported, with the reasons. `added` are text columns of the query that the
-    table does not have. `imported` says whether an import inserts the lines. `added_later`: older archives lack
-    the file. `defaults` are the values of columns that older archives lack; lines leave them out.
-    `page` is the number of rows in memory at once.
-    """
-
-    name: str
-    file: str
-    table: Table
-    query: str
-    left_out: Mapping[str, str] = {}
-    added: tuple[str, ...] = ()
-    imported: bool = True
-    added_later: bool = False
-    defaults: Mapping[str, Any] = {}
-    page: int = 500
-
-    @property
-    def columns(self) -> list["Column[Any]"]:
-        """The columns of the table that are exported."""
-        return [column for column in self.table.columns if column.name not in self.left_out]
-
-    @property
-    def needed(self) -> bool:
-        """Whether an archive must have at least one such row."""
-        return self.name == "user"
 
 
 KINDS: tuple[RowKind, ...] = (
@@ -262,6 +226,14 @@ KINDS: tuple[RowKind, ...] = (
         left_out={"signature": "follows from the bytes", "message_id": "follows from the messages and runs"},
     ),
     RowKind(
+        name="folder_file",
+        file="folder_files.jsonl",
+        table=tables.folder_files,
+        query="SELECT * FROM folder_files WHERE user_id = $1 ORDER BY id",
+        left_out={"user_id": "the user"},
+        added_later=True,
+    ),
+    RowKind(
         name="member",
         file="members.jsonl",
         table=tables.memberships,
@@ -395,6 +367,9 @@ KINDS: tuple[RowKind, ...] = (
 )
 """The kinds, in the order of an import."""
 OBJECTS = f"""
-    SELECT sha256, max(size) AS size FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} AND {IS_BLOB}
-    GROUP BY 1 ORDER BY 1
+    SELECT sha256, max(size) AS size FROM (
+        SELECT sha256, size FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} AND {IS_BLOB}
+        UNION ALL
+        SELECT sha256, size FROM folder_files WHERE user_id = $1
+    ) AS referred GROUP BY 1 ORDER BY 1
 """

@@ -1,10 +1,12 @@
 """Tables of what people choose about their chats, and of the titles that models write."""
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     LargeBinary,
     SmallInteger,
@@ -72,6 +74,29 @@ thread_folders = Table(
     Column("agent", Text),
     time_column("changed_at"),
     Index("thread_folders_changed_at_idx", "changed_at", postgresql_where=text("anon_key_hash IS NOT NULL")),
+)
+
+# The files that an account keeps in a folder: references to objects, as those of threads in `blobs`.
+folder_files = Table(
+    "folder_files",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("user_id", Uuid, nullable=False),
+    Column("folder", Text, nullable=False),
+    Column("sha256", LargeBinary, ForeignKey("objects.sha256"), nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    time_column("created_at"),
+    # The files go with their folder, and with its name.
+    ForeignKeyConstraint(
+        ["user_id", "folder"],
+        ["thread_folders.subject_id", "thread_folders.name"],
+        onupdate="CASCADE",
+        ondelete="CASCADE",
+    ),
+    Index("folder_files_name_key", "user_id", "folder", "name", unique=True),
+    Index("folder_files_sha256_idx", "sha256"),
 )
 
 message_feedback = Table(

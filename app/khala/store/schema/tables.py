@@ -14,6 +14,7 @@ from khala.store.schema.account_tables import (
 )
 from khala.store.schema.agent_tables import agent_links, agents
 from khala.store.schema.chat_tables import (
+    folder_files,
     guest_listings,
     message_feedback,
     preferences,
@@ -86,6 +87,7 @@ __all__ = [
     "ephemeral_threads",
     "executors",
     "files",
+    "folder_files",
     "guest_listings",
     "identities",
     "invitations",

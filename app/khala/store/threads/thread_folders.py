@@ -22,6 +22,7 @@ from khala.store.tools import workspace_owners
 
 MAX_FOLDERS = 500
 NO_FOLDER = "You have no folder of this name."
+TOO_MANY = f"A person has at most {MAX_FOLDERS} folders. Delete one first."
 
 FOLDERS = f"""
     WITH kept AS (
@@ -44,6 +45,10 @@ SET = """
     INSERT INTO thread_folders (subject_id, name, anon_key_hash, instructions, agent) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (subject_id, name) DO UPDATE
     SET instructions = excluded.instructions, agent = excluded.agent, changed_at = now()
+"""
+MAKE = """
+    INSERT INTO thread_folders (subject_id, name, anon_key_hash) VALUES ($1, $2, $3)
+    ON CONFLICT (subject_id, name) DO NOTHING
 """
 RENAME = "UPDATE thread_folders SET name = $3, changed_at = now() WHERE subject_id = ANY ($1::uuid[]) AND name = $2"
 DELETE = "DELETE FROM thread_folders WHERE subject_id = ANY ($1::uuid[]) AND name = $2"
@@ -125,7 +130,7 @@ async def change(db: Database, caller: Caller, name: str, changes: FolderChanges
         if caller.user_id is None and not await driver.fetchval(HAS_THREAD, caller.anon_key_hash):
             raise NotFound("This key opens no thread. Create one first.")
         if before is None and len(await _find(driver, caller)) >= MAX_FOLDERS:
-            raise Conflict(f"A person has at most {MAX_FOLDERS} folders. Delete one first.")
+            raise Conflict(TOO_MANY)
         changed = changes.applied_to(before or FolderSettings(name=name, threads=0))
         key_hash = None if caller.user_id is not None else caller.anon_key_hash
         await driver.execute(SET, subject_of(caller), name, key_hash, changed.instructions, changed.agent)
@@ -138,6 +143,17 @@ async def remove(db: Database, caller: Caller, name: str) -> None:
     async with _changing(db, caller, name) as (driver, thread_ids):
         await _refile(driver, caller, name, None, thread_ids)
         await driver.execute(DELETE, _subjects(caller), name)
+
+
+async def make(driver: Driver, caller: Caller, name: str) -> None:
+    """Make the caller's folder unless it has settings already.
+
+    The caller of this function holds the locks of `change`. Raises `Conflict` if there are too many folders.
+    """
+    if not await _find(driver, caller, name) and len(await _find(driver, caller)) >= MAX_FOLDERS:
+        raise Conflict(TOO_MANY)
+    key_hash = None if caller.user_id is not None else caller.anon_key_hash
+    await driver.execute(MAKE, subject_of(caller), name, key_hash)
 
 
 async def copy(driver: Driver, key_id: UUID, user_id: UUID) -> None:

@@ -1777,7 +1777,7 @@ export interface LeftOut {
 
 /** A section of a prompt: the number of its tokens and items, and what was left out. */
 export interface ContextSection {
-  name: "instructions" | "memories" | "summary" | "turns" | "files" | "tools";
+  name: "instructions" | "folderFiles" | "memories" | "summary" | "turns" | "files" | "tools";
   tokens: number;
   items: number;
   leftOut: LeftOut[];

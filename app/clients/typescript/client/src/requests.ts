@@ -75,13 +75,13 @@ export interface UploadOptions {
   onProgress?: (share: number) => void;
 }
 
-/** Upload a file to `path`, `POST /api/threads/{id}/blobs?name=`. Errors as those of `request`. */
-export async function upload(path: string, file: Blob, { keys = {}, signal, onProgress: progress }: UploadOptions = {}): Promise<BlobRef> {
+/** Upload a file to `path`, such as `POST /api/threads/{id}/blobs?name=`, whose answer is a `BlobRef`. Errors as those of `request`. */
+export async function upload<T = BlobRef>(path: string, file: Blob, { keys = {}, signal, onProgress: progress }: UploadOptions = {}): Promise<T> {
   const headers = { Accept: "application/json", ...keyHeaders(keys), "Content-Type": file.type || "application/octet-stream" };
   // Only XMLHttpRequest reports upload progress, and Node has none.
-  if (progress && typeof XMLHttpRequest !== "undefined") return parseAnswer(...(await uploadWithProgress(path, file, headers, progress, signal))) as BlobRef;
+  if (progress && typeof XMLHttpRequest !== "undefined") return parseAnswer(...(await uploadWithProgress(path, file, headers, progress, signal))) as T;
   const response = await fetchResponse(path, { method: "POST", headers, body: file }, FILE_TIMEOUT_MS, signal);
-  return parseAnswer(response.status, await readText(response, signal), response.headers.get("Retry-After")) as BlobRef;
+  return parseAnswer(response.status, await readText(response, signal), response.headers.get("Retry-After")) as T;
 }
 
 /**
