@@ -29,6 +29,9 @@ PREVIEW_HEIGHTS = {"panel": 700}
 """Heights of windows that have to show previews: browsers draw a frame of another origin only where it can be seen."""
 PREVIEW = ROOT / "app" / "khala" / "api" / "http" / "preview.html"
 TIMEOUT_MS = 110_000
+STILL_MS = 200
+MOST_CHANGES = 20
+"""Sheets are at rest when their states have kept their heights for `STILL_MS`."""
 STILL_FONTS = ("--font-render-hinting=none", "--disable-lcd-text", "--force-color-profile=srgb")
 """Text is drawn in shades of grey at unhinted places, on every machine."""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -129,9 +132,14 @@ class Gallery:
         self._page.set_viewport_size({"width": WIDTH, "height": PREVIEW_HEIGHTS.get(group, HEIGHT)})
         self._page.goto(f"{self._url}/#{group}/{variant}")
         self._page.wait_for_function("globalThis.places !== undefined")
+        places = self._page.evaluate("places")
         # A part of the page that is loaded late changes the height of its state.
-        self._page.wait_for_load_state("networkidle")
-        return Sheet(self._page, self._page.evaluate("places")).show_variant(variant)
+        for _ in range(MOST_CHANGES):
+            self._page.wait_for_timeout(STILL_MS)
+            before, places = places, self._page.evaluate("showVariant", variant)
+            if places == before:
+                break
+        return Sheet(self._page, places)
 
 
 def sheets_of(gallery: Gallery, group: str) -> Iterator[tuple[str, Sheet]]:

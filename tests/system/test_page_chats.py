@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import BrowserContext, FilePayload, Page, Route, expect
 
 from tests.support import postgres
 from tests.support.server import Server, ended
@@ -78,7 +78,7 @@ def test_a_folder_has_instructions_an_agent_and_new_chats(chat: Chat) -> None:
     chat.act_on("Hotels in Lisbon", "Move to folder…")
     page.get_by_label("New folder").fill("Travel")
     page.keyboard.press("Enter")
-    act_on_folder(page, "Travel", "Instructions and agent…")
+    act_on_folder(page, "Travel", "Files and instructions…")
     dialog = page.get_by_role("dialog", name="Travel")
     expect(dialog.get_by_role("link", name="Hotels in Lisbon")).to_be_visible()
     dialog.get_by_label("Instructions").fill("We go by train.")
@@ -125,6 +125,45 @@ def test_a_folder_has_instructions_an_agent_and_new_chats(chat: Chat) -> None:
     assert chat.complaints == []
 
 
+def test_files_of_a_folder_are_added_used_and_removed(chat: Chat) -> None:
+    page = chat.page
+    chat.register("folder-files@example.com", "Ada")
+    chat.send("Hotels in Lisbon /words=5")
+    chat.wait_for_end()
+    chat.act_on("Hotels in Lisbon", "Move to folder…")
+    page.get_by_label("New folder").fill("Travel")
+    page.keyboard.press("Enter")
+    act_on_folder(page, "Travel", "Files and instructions…")
+    dialog = page.get_by_role("dialog", name="Travel")
+    expect(dialog.get_by_text("that every chat in this folder can use")).to_be_visible()
+    plan: FilePayload = {"name": "plan.md", "mimeType": "text/markdown", "buffer": b"The train leaves at 07:42."}
+    program: FilePayload = {"name": "program", "mimeType": "application/octet-stream", "buffer": b"\x7fELF\0"}
+    dialog.locator("#folder-file").set_input_files([plan, program])
+    files = dialog.get_by_role("list", name="Files").get_by_role("listitem")
+    expect(files.filter(has=page.get_by_role("link", name="plan.md"))).to_contain_text("26 bytes")
+    expect(files.filter(has_text="program").get_by_role("alert")).to_contain_text("PDFs and images")
+    dialog.get_by_role("button", name="Remove program").click()
+    expect(files).to_have_count(1)
+    dialog.get_by_role("button", name="Close").click()
+    page.reload()
+    expect(chat.answer).to_contain_text("word5")
+    chat.send("When does it leave? /words=5")
+    chat.wait_for_end()
+    chat.answer.get_by_role("button", name="Details of this answer").click()
+    chat.answer.get_by_role("button", name="What was sent to the model").click()
+    expect(page.get_by_role("dialog").get_by_role("row", name="Files of the folder")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.locator("#folder-open").click()
+    dialog.get_by_role("button", name="Remove plan.md").click()
+    page.get_by_role("dialog", name="Remove “plan.md” from the folder?").get_by_role("button", name="Remove").click()
+    expect(dialog.get_by_text("that every chat in this folder can use")).to_be_visible()
+    page.reload()
+    page.locator("#folder-open").click()
+    expect(dialog.get_by_text("that every chat in this folder can use")).to_be_visible()
+    complaints = [text for text in chat.complaints if "415" not in text]
+    assert complaints == []
+
+
 def test_a_folder_is_loaded_once_and_changed_while_the_list_of_folders_is_missing(chat: Chat) -> None:
     page = chat.page
     chat.register("missing-folders@example.com", "Ada")
@@ -141,7 +180,7 @@ def test_a_folder_is_loaded_once_and_changed_while_the_list_of_folders_is_missin
     page.get_by_label("New folder").fill("Travel")
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Travel 1")).to_be_visible()
-    act_on_folder(page, "Travel", "Instructions and agent…")
+    act_on_folder(page, "Travel", "Files and instructions…")
     field = page.get_by_role("dialog", name="Travel").get_by_label("Instructions")
     field.fill("We go by train.")
     before = len(asked)
@@ -183,7 +222,7 @@ def test_a_guest_begins_chats_in_a_folder_renames_and_deletes_it(chat: Chat) -> 
     expect(page.get_by_role("button", name="Portugal 2")).to_be_visible()
     page.reload()
     expect(page.get_by_role("button", name="Portugal 2")).to_be_visible()
-    act_on_folder(page, "Portugal", "Instructions and agent…")
+    act_on_folder(page, "Portugal", "Files and instructions…")
     expect(page.get_by_role("dialog", name="Portugal").get_by_role("button", name="Sign in")).to_be_visible()
     page.keyboard.press("Escape")
     act_on_folder(page, "Portugal", "Delete")

@@ -6,6 +6,7 @@ import type {
 } from "@khala/client";
 import type { AccountBudget, AccountDetail, AccountItem, AuditItem, ConsolePage, ConsoleRunHistory, DeliveryItem, Overview, PastThread, RevisionItem, RunChange, RunItem, ScheduleItem, SpendReport, ThreadItem, WebhookItem } from "../src/console/types.ts";
 import type { FolderSettings } from "../src/chats/folder-actions.ts";
+import type { FolderFile } from "../src/chats/folder-files.svelte.ts";
 import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
 import type { ServerPreferences } from "../src/conversation/model-list.svelte.ts";
 import type { ChatFolder } from "../src/state/page-model.ts";
@@ -40,6 +41,8 @@ interface Bodies {
   "GET /api/me/preferences": ServerPreferences;
   "GET /api/me/folders": Items<ChatFolder>;
   "GET /api/me/folder": FolderSettings;
+  "GET /api/me/folder/files": Items<FolderFile>;
+  "POST /api/me/folder/files": never;
   "GET /api/me/sessions": Items<Session>;
   "GET /api/me/usage": Items<Used>;
   "GET /api/me/usage/receipts": Page<UsageReceipt>;
@@ -105,6 +108,7 @@ const RESPONSES: Responses = {
   "GET /api/tools": { items: [] },
   "GET /api/me/preferences": { titles: true },
   "GET /api/me/folders": { items: [] },
+  "GET /api/me/folder/files": { items: [] },
   "GET /api/connections": { items: [] },
   "GET /api/schedules": { items: [] },
   "PUT /api/threads/*/read": null,

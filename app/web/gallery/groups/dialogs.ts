@@ -3,6 +3,7 @@
 import type { SearchHit } from "@khala/client";
 
 import { chatMenu } from "../../src/chats/chat-menu-state.svelte.ts";
+import type { FolderFile } from "../../src/chats/folder-files.svelte.ts";
 import { searchState } from "../../src/chats/search-state.svelte.ts";
 import Toasts from "../../src/dialogs/Toasts.svelte";
 import type { PageModel } from "../../src/state/page-model.ts";
@@ -48,7 +49,12 @@ const FOLDER: Responses = {
   "GET /api/agents": { items: [...AGENTS] },
   "GET /api/me/folders": { items: [{ name: "Later", threads: 0 }, { name: "Travel", threads: 3, agent: nonNull(AGENTS[0]).name, hasInstructions: true }] },
   "GET /api/me/folder": { name: "Travel", threads: 3, agent: nonNull(AGENTS[0]).name, instructions: "We go by train, with two children. Prices in euros." },
+  "GET /api/me/folder/files": { items: [file(1, "budget.csv", 18_400, "text/csv"), file(2, "packing-list.md", 2_300, "text/markdown"), file(3, "timetable.pdf", 1_240_000, "application/pdf")] },
 };
+
+function file(number: number, name: string, size: number, mediaType: string): FolderFile {
+  return { id: idOf(7000 + number), name, size, mediaType, createdAt: minutesAgo(number) };
+}
 
 const states: readonly GalleryState[] = [
   { name: "sign in", view, height, prepare: open("signin") },
@@ -75,8 +81,9 @@ const states: readonly GalleryState[] = [
   { name: "a time to send later", view, height: 360, scenario: CHAT, prepare: open("send-later") },
   { name: "messages that wait", view: component(Waiting, {}), scenario: { ...CHAT, responses: { "GET /api/schedules": { items: [...WAITING] } } } },
   { name: "importing chats", view: component(ImportChats, {}) },
-  { name: "a folder", view, height: 860, scenario: { ...CHAT, responses: FOLDER }, prepare: openFolder() },
-  { name: "a folder without chats and settings", view, height: 700, scenario: { ...CHAT, responses: { ...FOLDER, "GET /api/me/folder": { name: "Later", threads: 0 } } }, prepare: openFolder("Later") },
+  { name: "a folder", view, height: 1040, scenario: { ...CHAT, responses: FOLDER }, prepare: openFolder() },
+  { name: "a folder without chats and settings", view, height: 860, scenario: { ...CHAT, responses: { ...FOLDER, "GET /api/me/folder": { name: "Later", threads: 0 }, "GET /api/me/folder/files": { items: [] } } }, prepare: openFolder("Later") },
+  { name: "files of a folder are refused", view, height: 1180, scenario: { ...CHAT, responses: { ...FOLDER, "POST /api/me/folder/files": new Refusal(415, "unsupported_media_type", "No.") } }, prepare: openFolder(), act: (driver) => driver.attach("#folder-file", ["film.mov", "budget.numbers"]) },
   { name: "a folder cannot be loaded", view, height: 640, scenario: { ...CHAT, responses: { ...FOLDER, "GET /api/me/folder": new Refusal(403, "forbidden", "No.") } }, prepare: openFolder() },
   { name: "a folder of a guest", view, height: 420, scenario: { known: [{ id: idOf(5101), title: "Hotels", created: true, key: "key", folder: "Travel" }] }, prepare: openFolder() },
   { name: "a new folder", view, height: 320, scenario: CHAT, prepare: () => chatMenu.askNewFolder() },

@@ -11,6 +11,7 @@ const SECTIONS: Readonly<Record<ContextSection["name"], string>> = {
   turns: m.messages_and_rounds(),
   files: m.files(),
   tools: m.tools(),
+  folderFiles: m.files_of_the_folder(),
 };
 
 /** The labels by name. A section of a newer server has none. */
