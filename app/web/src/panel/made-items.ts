@@ -15,8 +15,8 @@ export type ItemSource =
 
 export type ItemVersion = { readonly messageId: string; readonly source: ItemSource };
 
-/** One thing with all its versions, oldest first. `title`: what its content is called, such as a plan, where its name does not say it. `isDeleted`: a tool deleted the file afterwards. */
-export type MadeItem = { readonly key: string; readonly name: string; title: string | null; readonly kind: ItemKind; readonly language: string; readonly isFile: boolean; isDeleted: boolean; readonly versions: ItemVersion[] };
+/** One thing with all its versions, oldest first. `title`: what its content is called, such as a plan, where its name does not say it. `isFile`: a tool wrote it. `isDeleted`: a tool deleted the file afterwards. */
+export type MadeItem = { readonly key: string; readonly name: string; title: string | null; readonly kind: ItemKind; readonly language: string; isFile: boolean; isDeleted: boolean; readonly versions: ItemVersion[] };
 
 type Found = { name: string; title?: string | null; isFile: boolean; key: string; kind: ItemKind; language: string; source: ItemSource };
 type Answer = Pick<MessageView, "id" | "head" | "blocks">;
@@ -55,6 +55,7 @@ function add(items: Map<string, MadeItem>, messageId: string, { source, ...found
   if (!items.has(found.key) && items.size >= MAX_ITEMS) return;
   items.set(found.key, item);
   item.isDeleted = false;
+  item.isFile ||= found.isFile;
   item.title = found.title ?? item.title;
   item.versions.push({ messageId, source });
 }

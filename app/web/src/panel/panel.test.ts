@@ -29,6 +29,13 @@ test("a file that tools write and change has a version for each", async () => {
   expect(itemsOf(answer("3"), items)).toHaveLength(0);
 });
 
+test("a code block with the name of a file does not make the file less of one", () => {
+  const shown = text("```markdown title=\"a.md\"\n# Draft\n```");
+  const write = call("write_file", { path: "a.md", content: "# Final" });
+  const files = [[shown], [shown, write], [write, shown]].map((blocks) => madeItems([answer("1", ...blocks)]).map(({ isFile, versions }) => [isFile, versions.length]));
+  expect(files).toEqual([[[false, 1]], [[true, 2]], [[true, 2]]]);
+});
+
 test("long arguments are read from their blob", async () => {
   const long = { type: "tool", toolCallId: "a", tool: "write_file", state: "completed", argsBlob: blob({ preview: '{"path": "d/\\"q\\".md", "content": "# Hi' }) } as Block;
   const [item] = madeItems([answer("1", long)]);
