@@ -1,3 +1,5 @@
+// @vitest-environment jsdom
+
 import { expect, test } from "vitest";
 import { ApiError } from "@khala/client";
 import { WorkspaceText, withLineEnds } from "./workspace-text.svelte.ts";
