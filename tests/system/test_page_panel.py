@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.system.browser import Chat
+from tests.system.browser import Chat, another_browser
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -295,3 +295,41 @@ def test_a_file_is_edited_in_the_panel_and_saved_as_a_new_version(chat: Chat) ->
     expect(panel.locator("pre")).to_have_text("other")
     chat.complaints[:] = [words for words in chat.complaints if "409" not in words]
     assert chat.complaints == []
+
+
+PLAN = {"path": "plan.md", "content": "The plan of Ada.\n"}
+OTHER_PLAN = {"path": "plan.md", "content": "A private plan of Bob.\n"}
+
+
+def test_in_a_shared_chat_the_file_of_another_person_is_not_taken_for_the_own_one(
+    browser: BrowserContext, chat: Chat
+) -> None:
+    chat.register("panel-ada@example.com", "Ada")
+    chat.send(f"/call write_file {json.dumps(PLAN)}")
+    chat.wait_for_end()
+    bob = Chat(another_browser(browser), chat.url.partition("/t/")[0])
+    bob.register("panel-bob@example.com", "Bob")
+    bob.send(f"/call write_file {json.dumps(OTHER_PLAN)}")
+    bob.wait_for_end()
+    address = chat.share("Can edit")
+    bob.page.goto(address)
+    bob.answer.get_by_role("button", name="Open plan.md").click()
+    panel = bob.page.locator(".side-panel")
+    expect(panel.get_by_text("The plan of Ada.")).to_be_visible()
+    expect(panel.get_by_role("button", name="More actions")).to_be_visible()
+    expect(panel.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
+    expect(panel.get_by_role("combobox", name="Version")).to_have_count(0)
+    assert not [url for url in bob.asked_for if "/workspace/file" in url and chat.url.partition("/t/")[2] in url]
+
+    bob.send('/call write_file {"path": "plan.md", "content": "A common plan."}')
+    bob.wait_for_end()
+    expect(panel.get_by_text("A common plan.")).to_be_visible()
+    expect(panel.get_by_role("button", name="Edit", exact=True)).to_be_visible()
+    chat.wait_for_end()
+    chat.answer.get_by_role("button", name="Open plan.md").click()
+    panel = chat.page.locator(".side-panel")
+    expect(panel.get_by_text("A common plan.")).to_be_visible()
+    expect(panel.get_by_role("button", name="More actions")).to_be_visible()
+    expect(panel.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
+    assert chat.complaints == []
+    assert bob.complaints == []
