@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Dialog, Page, Route, expect
 
 from tests.system.browser import Chat, another_browser
 
@@ -283,6 +283,11 @@ def test_a_file_is_edited_in_the_panel_and_saved_as_a_new_version(chat: Chat) ->
     edit.click()
     editor.fill("dropped")
     panel.get_by_role("button", name="Cancel").click()
+    question = page.get_by_role("dialog", name="Discard your changes?")
+    question.get_by_role("button", name="Cancel").click()
+    expect(editor, "nothing is lost without a confirmation").to_have_value("dropped")
+    panel.get_by_role("button", name="Cancel").click()
+    question.get_by_role("button", name="Discard").click()
     expect(panel.locator("pre")).to_have_text("def hold():\n    return\n")
     edit.click()
     chat.send('/call write_file {"path": "lease.py", "content": "other"}')
@@ -292,7 +297,19 @@ def test_a_file_is_edited_in_the_panel_and_saved_as_a_new_version(chat: Chat) ->
     expect(panel.get_by_role("alert")).to_contain_text("This file has changed since you opened it.")
     expect(editor, "nothing is lost").to_have_value("mine")
     panel.get_by_role("button", name="Cancel").click()
+    question.get_by_role("button", name="Discard").click()
     expect(panel.locator("pre")).to_have_text("other")
+
+    edit.click()
+    chat.send('/call write_file {"path": "lease.py", "content": "another"}')
+    chat.wait_for_end()
+    editor.fill("mine again")
+    editor.press("Control+s")
+    panel.get_by_role("button", name="Replace anyway").click()
+    expect(editor).to_have_count(0)
+    expect(panel.locator("pre")).to_have_text("mine again")
+    panel.get_by_role("button", name="Changes").click()
+    expect(panel.locator(".gone"), "the replaced text is the version before").to_contain_text("another")
     chat.complaints[:] = [words for words in chat.complaints if "409" not in words]
     assert chat.complaints == []
 
@@ -333,3 +350,54 @@ def test_in_a_shared_chat_the_file_of_another_person_is_not_taken_for_the_own_on
     expect(panel.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
     assert chat.complaints == []
     assert bob.complaints == []
+
+
+def test_an_edit_waits_for_its_save_and_is_asked_about_before_the_page_is_left(chat: Chat) -> None:
+    page = chat.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    chat.send(f"/call write_file {json.dumps(SCRIPT)}")
+    chat.wait_for_end()
+    opener = chat.answer.get_by_role("button", name="Open lease.py")
+    opener.click()
+    panel = page.locator(".side-panel")
+    editor, edit = (
+        panel.get_by_role("textbox", name="Edit: lease.py"),
+        panel.get_by_role("button", name="Edit", exact=True),
+    )
+    edit.click()
+    editor.fill("saved")
+    held: list[Route] = []
+    page.route(
+        "**/workspace/file?*", lambda route: held.append(route) if route.request.method == "PUT" else route.continue_()
+    )
+    editor.press("Control+s")
+    expect(editor).to_have_js_property("readOnly", True)
+    editor.press_sequentially("lost")
+    expect(editor).to_have_value("saved")
+    held[0].continue_()
+    expect(editor).to_have_count(0)
+    expect(panel.locator("pre")).to_have_text("saved")
+
+    edit.click()
+    editor.press_sequentially("not ")
+    panel.get_by_role("button", name="Close panel").click()
+    expect(panel).to_have_count(0)
+    asked: list[str] = []
+
+    def stay(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.dismiss()
+
+    page.on("dialog", stay)
+    with page.expect_event("dialog"):
+        page.evaluate("setTimeout(() => location.reload())")
+    assert asked == ["beforeunload"]
+    opener.click()
+    expect(editor).to_have_value("not saved")
+    panel.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+    expect(editor).to_have_count(0)
+    page.reload()
+    expect(opener).to_be_visible()
+    assert asked == ["beforeunload"]
+    assert chat.complaints == []
