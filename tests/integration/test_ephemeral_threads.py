@@ -244,6 +244,29 @@ async def test_usual_threads_have_no_end(server: InProcessServer) -> None:
     assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, "temporary")
 
 
+@pytest.mark.parametrize("api", ["chat completions", "responses"])
+async def test_an_ephemeral_thread_of_the_openai_api_is_not_sent_as_temporary(
+    server: InProcessServer, requester: Requester, api: str
+) -> None:
+    headers = requester.person.headers
+    if api == "responses":
+        body = {"model": "khala", "input": "/echo yes", "store": False}
+        answer = (await server.http.post("/v1/responses", json=body, headers=headers)).raise_for_status()
+        thread_id = str(answer.headers["x-thread-id"])
+    else:
+        thread_id = await ask(requester, **{"x-thread-ttl": "90"})
+    path = f"/api/threads/{thread_id}"
+    assert "expiresAt" not in (await requester.get(path))["thread"]
+    export = await server.http.get(f"{path}/export?format=json", headers=headers)
+    assert "expiresAt" not in export.raise_for_status().json()["thread"]
+    async with websockets.connect(server.socket_url, additional_headers=headers) as socket:
+        await socket.send(json.dumps({"type": "subscribe", "threadId": thread_id}))
+        assert "expiresAt" not in (await next_frame(socket, "snapshot"))["thread"]
+        renamed = await requester.inside.http.patch(path, json={"title": "Aiur"}, headers=headers)
+        assert "expiresAt" not in renamed.raise_for_status().json()
+        assert "expiresAt" not in (await next_frame(socket, "delta"))["thread"]
+
+
 async def test_a_claimed_temporary_thread_stays_off_the_list(server: InProcessServer) -> None:
     created = (await server.http.post("/api/threads", json={"temporary": True})).raise_for_status().json()
     thread_id = created["thread"]["id"]

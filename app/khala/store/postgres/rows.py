@@ -15,9 +15,13 @@ T = TypeVar("T")
 
 
 THREAD_COLUMNS = """
-    threads.*, (SELECT expires_at FROM ephemeral_threads WHERE ephemeral_threads.thread_id = threads.id) AS expires_at
+    threads.*, (
+        SELECT expires_at FROM ephemeral_threads WHERE ephemeral_threads.thread_id = threads.id AND NOT recalls
+    ) AS expires_at
 """
-"""What `thread` reads of a row of the table `threads`, and the other columns of the table."""
+"""What `thread` reads of a row of the table `threads`, and the other columns of the table.
+
+Of ephemeral threads, only temporary ones have `expires_at`."""
 
 
 def decoded(value: str | None, kind: type[T]) -> T | None:
@@ -31,7 +35,7 @@ def content(value: str | None) -> Content | None:
 
 
 def thread(row: Record) -> Thread:
-    """A row of `threads`, with the end of an ephemeral one."""
+    """A row of `threads`, with the end of a temporary one."""
     return Thread(
         id=row["id"],
         owner_id=row["owner_id"],

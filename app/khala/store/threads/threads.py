@@ -71,8 +71,11 @@ EXPIRY = "SELECT expires_at FROM ephemeral_threads WHERE thread_id = $1"
 
 async def lock(connection: AsyncConnection, thread_id: UUID) -> Row[Any]:
     """Lock the thread's row until the transaction ends, and return it. Raises `ThreadNotFound`."""
-    expiry = select(ephemeral_threads.c.expires_at).where(ephemeral_threads.c.thread_id == thread_id).scalar_subquery()
-    query = select(threads, expiry.label("expires_at")).where(threads.c.id == thread_id, threads.c.deleted_at.is_(None))
+    temporary = select(ephemeral_threads.c.expires_at).where(
+        ephemeral_threads.c.thread_id == thread_id, ~ephemeral_threads.c.recalls
+    )
+    query = select(threads, temporary.scalar_subquery().label("expires_at"))
+    query = query.where(threads.c.id == thread_id, threads.c.deleted_at.is_(None))
     query = query.with_for_update(of=threads)
     row = (await connection.execute(query)).first()
     if row is None:
