@@ -384,6 +384,20 @@ def folder_file(number: int, data: bytes, media_type: str = "text/plain") -> Sto
     )  # fmt: skip
 
 
+def read_blob(source: str = "builtin") -> ToolOffer:
+    return ToolOffer(specs=[ToolSpec(name="read_blob", description="", parameters={}, source=source)])
+
+
+def test_only_a_run_with_read_blob_is_told_of_it() -> None:
+    folder = FolderContents(files=[folder_file(4, b"x" * 1000)])
+    content = PromptInput(history=[message(9, "When?")], progress=RunProgress(), folder_files=folder)
+    for offer, is_told in ((ToolOffer(), False), (read_blob(), True), (read_blob("caller"), False)):
+        found = fit(content, system="", limit=4000, token_counter=TOKEN_COUNTER, tools=offer)
+        (turn, _) = found.prompt.turns
+        assert '"f4"' in turn.text
+        assert ("read_blob" in turn.text, str(UUID(int=4)) in turn.text) == (is_told, is_told)
+
+
 @pytest.mark.parametrize("limit", range(300, 4200, 300))
 def test_files_of_a_folder_are_whole_if_they_fit_and_named_otherwise_within_the_limit(limit: int) -> None:
     contents = {number: bytes([64 + number]) * 200 for number in (1, 2, 3)}

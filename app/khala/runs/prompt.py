@@ -213,7 +213,8 @@ class _PromptAssembly:
         self._files = [
             file for message in reversed(messages) for file in items.files(message, content.files, token_counter)
         ]
-        self._folder_files = items.folder_files(content.folder_files, token_counter)
+        can_read = any(spec.name == "read_blob" and spec.source == "builtin" for spec in tools.specs)
+        self._folder_files = items.folder_files(content.folder_files, token_counter, can_read=can_read)
         self._offer = tools
         self._tools = [ToolItem(spec, token_counter.tool(spec) if reads_tools else 0) for spec in tools.specs]
 

@@ -100,22 +100,36 @@ class FileItem(ContextItem[Turns]):
 
 
 class FolderFileItem(ContextItem[Turns]):
-    """A file of the folder of the thread: its whole content, or only its name and size."""
+    """A file of the folder of the thread: its whole content, or only its name and size.
 
-    __slots__ = ("file",)
+    `can_read`: the run has the tool `read_blob`.
+    """
+
+    __slots__ = ("_can_read", "_is_first", "file")
 
     def __init__(
-        self, file: StoredFolderFile, data: bytes | None, counter: ModelTokenCounter, *, is_first: bool
+        self,
+        file: StoredFolderFile,
+        data: bytes | None,
+        counter: ModelTokenCounter,
+        *,
+        is_first: bool,
+        can_read: bool,
     ) -> None:
-        super().__init__(f"blob:{file.id}", lambda: self._forms_of(data, counter, is_first), size=file.size // 4)
         self.file = file
+        self._is_first = is_first
+        self._can_read = can_read
+        super().__init__(f"blob:{file.id}", lambda: self._forms_of(data, counter), size=file.size // 4)
 
-    def _forms_of(self, data: bytes | None, counter: ModelTokenCounter, is_first: bool) -> list[ContextForm[Turns]]:  # noqa: FBT001
-        heading = counter.text(folder_heading(self.file.folder)) if is_first else 0
-        forms = [(PromptTurn(role="user", text=_folder_line(self.file, is_whole=False)), 0)]
+    def _forms_of(self, data: bytes | None, counter: ModelTokenCounter) -> list[ContextForm[Turns]]:
+        heading = counter.text(folder_heading(self.file.folder)) if self._is_first else 0
+        where = "too large to be included"
+        if is_text(self.file) and self._can_read:
+            where = f"blob {self.file.id}; read_blob reads and searches it"
+        forms = [(PromptTurn(role="user", text=_folder_line(self.file, where)), 0)]
         if data is not None:
             content = PromptFile(name=self.file.name, media_type=self.file.media_type, data=data)
-            line = _folder_line(self.file, is_whole=True)
+            line = _folder_line(self.file, "included")
             forms.insert(0, (PromptTurn(role="user", text=line, files=(content,)), counter.file(content)))
         return [ContextForm((turn,), counter.text(f"\n{turn.text}") + tokens + heading) for turn, tokens in forms]
 
@@ -156,13 +170,15 @@ class PromptItems:
             for blob_id, file in attached_files(message, contents)
         ]
 
-    def folder_files(self, folder: FolderContents, counter: ModelTokenCounter) -> list[FolderFileItem]:
-        """The files of the folder of the thread."""
+    def folder_files(
+        self, folder: FolderContents, counter: ModelTokenCounter, *, can_read: bool
+    ) -> list[FolderFileItem]:
+        """The files of the folder of the thread. `can_read`: the run has the tool `read_blob`."""
         return [
             self._get(
-                (counter.key, "folder", file.id),
+                (counter.key, "folder", file.id, can_read),
                 lambda file=file, index=index: FolderFileItem(  # type: ignore[misc]
-                    file, folder.contents.get(file.id), counter, is_first=index == 0
+                    file, folder.contents.get(file.id), counter, is_first=index == 0, can_read=can_read
                 ),
                 FolderFileItem,
             )
@@ -228,10 +244,7 @@ def folder_turns(folder: FolderContents, contents: Sequence[Turns]) -> Turns:
     return (PromptTurn(role="user", text=text, files=tuple(file for turn in turns for file in turn.files)),)
 
 
-def _folder_line(file: StoredFolderFile, *, is_whole: bool) -> str:
-    where = "included" if is_whole else "too large to be included"
-    if not is_whole and is_text(file):
-        where = f"blob {file.id}; read_blob reads and searches it"
+def _folder_line(file: StoredFolderFile, where: str) -> str:
     return f"- {msgspec.json.encode(file.name).decode()} ({file.media_type}, {file.size:,} bytes): {where}"
 
 

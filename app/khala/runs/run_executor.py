@@ -190,6 +190,7 @@ class RunExecutor:
             run_agents.tools_of(agent, claimed.options),
             tool_choice=options.tool_choice,
             completes_step=claimed.options.step is not None,
+            personal=options.personal,
             sampling=ToolSampling(buffer, meter, self._models, prepared.candidates, prepared.limits),
         )
 

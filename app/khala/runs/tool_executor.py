@@ -76,7 +76,8 @@ class ToolExecutor:
     `find_actor` is called before each step, because a guest may have become a user meanwhile. `functions` are tools of
     the client: their calls end at once, and the client executes them. Tools that `tool_choice` excludes are not
     offered, and their calls are refused. `completes_step`: the run executes a step of a plan, and may complete
-    it. `sampling` calls models for tools. Each step records the usage and cost of `tally`.
+    it. Calls of a run that is not `personal` use nothing of the person's folder. `sampling` calls models for tools.
+    Each step records the usage and cost of `tally`.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class ToolExecutor:
         *,
         tool_choice: ToolChoice | None = None,
         completes_step: bool = False,
+        personal: bool = True,
         sampling: ToolSampling | None = None,
     ) -> None:
         self._progress = progress
@@ -103,6 +105,7 @@ class ToolExecutor:
         self._functions = {function.name: function for function in functions}
         self._agent_tools = agent_tools
         self._completes_step = completes_step
+        self._personal = personal
         self._sampling = sampling
         self._tools: dict[str, Tool] = {}
         self._actions: dict[str, RuleAction] = {}
@@ -261,6 +264,7 @@ class ToolExecutor:
                         progress=report,
                         sample=None if self._sampling is None else self._sampling.sampler_of(call.id),
                         ask=self._questions.bound_to(call),
+                        personal=self._personal,
                     )
                     result = await invoke(tool, call.args or {}, context)
                 output = await tool_results.store_output(result, sink, blob_service, self._actor, self._inline)

@@ -58,6 +58,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
 
     `idempotency_key` is the same for each try of this call, and unique to it. `progress` reports in a few words how far
     the call is. `sample` and `ask` are None for a call that belongs to no run. `clock` has the time until the timeout.
+    A call that is not `personal` uses nothing of the folder in which the person keeps the thread.
     """
 
     id: str
@@ -68,6 +69,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     sample: Sampler | None = None
     ask: AskUser | None = None
     clock: CallClock | None = None
+    personal: bool = True
 
 
 class ToolFile(msgspec.Struct, frozen=True, kw_only=True):

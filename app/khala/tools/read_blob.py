@@ -95,7 +95,8 @@ class ReadBlob:
             after=request.after,
         )
         try:
-            blob = await self._blob_service.find_readable(request.blob_id, call.actor.thread_id, call.actor.user_id)
+            user_id = call.actor.user_id if call.personal else None
+            blob = await self._blob_service.find_readable(request.blob_id, call.actor.thread_id, user_id)
             result = await read_lines(
                 self._blob_service,
                 blob,
