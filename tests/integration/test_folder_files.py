@@ -1,13 +1,16 @@
 """Files of folders: who may see and change them, their limits, what runs get of them, and when they are deleted."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
 import pytest
 
+from khala.blobs.filesystem import FilesystemBlobStore
 from khala.blobs.garbage_collector import BlobGarbageCollector
+from khala.domain import ids
 from khala.domain.errors import PayloadTooLarge
 from khala.store.blobs.blobs import StorageQuota
 from khala.store.operations import retention
@@ -121,8 +124,32 @@ async def test_a_folder_and_an_account_have_limits(database_url: str, monkeypatc
         quota = StorageQuota(thread=2 << 20, guest=1)
         async with db.driver() as driver:
             with pytest.raises(PayloadTooLarge, match="all your folders"):
-                await folder_files.check_room(driver, UUID(who.id), "Work", 1, quota, files=1)
+                await folder_files.check_quota(driver, UUID(who.id), "Work", 1, quota, files=1)
         await db.close()
+
+
+async def test_a_refused_upload_stores_no_bytes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    put: list[str] = []
+
+    async def record(store: FilesystemBlobStore, key: str, path: Path) -> None:
+        put.append(key)
+        await stored(store, key, path)
+
+    stored = FilesystemBlobStore.put
+    monkeypatch.setattr(FilesystemBlobStore, "put", record)
+    monkeypatch.setattr(folder_files, "MAX_FILES", 2)
+    monkeypatch.setattr(folder_files, "MAX_TOTAL_BYTES", 3 << 20)
+    async with served(database_url) as (_, who, _provider):
+        await added(who.http, "Trips", "one.txt", b"%d" % ids.new().int)
+        before = len(put)
+        other_content = await add(who.http, "Trips", "one.txt", b"%d" % ids.new().int)
+        assert other_content.status_code == 409
+        too_large = await add(who.http, "Trips", "two.txt", b"%d" % ids.new().int * (1 << 17))
+        assert too_large.status_code == 413
+        await added(who.http, "Trips", "two.txt", b"%d" % ids.new().int)
+        full = await add(who.http, "Trips", "three.txt", b"%d" % ids.new().int)
+        assert full.status_code == 409
+        assert (before, len(put)) == (1, 2), "only the files that were added"
 
 
 async def test_an_upload_over_the_servers_limit_is_refused(database_url: str) -> None:
@@ -213,6 +240,23 @@ async def test_the_model_reads_and_searches_a_large_file_by_its_id(database_url:
         cards = await agent.cards()
         assert [card["state"] for card in cards] == ["failed"], "another member does not reach the owner's files"
         assert "stations.csv" not in str(provider.calls[-2].body["messages"][-1])
+
+
+async def test_a_run_that_is_not_personal_reads_no_file_of_the_folder_by_its_id(database_url: str) -> None:
+    file_ids: list[str] = []
+
+    def reply(call: Call) -> Reply:
+        if call.body["messages"][-1]["role"] == "tool":
+            return Reply(tokens=("Done.",))
+        return Reply(calls=(UseTool(name="read_blob", args={"blobId": file_ids[0], "mode": "head"}),))
+
+    async with serve(database_url, default=reply) as (server, _), account(server) as who:
+        file_ids.append(await added(who.http, "Trips", "plan.md", PLAN))
+        thread = await filed(who)
+        for personal, state in ((False, "failed"), (True, "completed")):
+            agent = await act(thread, "When?", tools=["read_blob"], autopilot=True, personal=personal)
+            await agent.ended()
+            assert [card["state"] for card in await agent.cards()] == [state], personal
 
 
 async def test_another_member_of_a_shared_thread_gets_their_own_files_only(database_url: str) -> None:

@@ -127,6 +127,9 @@ class BlobService:
                 stored = await blobs.touch(driver, new.sha256, new.size)
             began = time.monotonic()
             if not stored:
+                # Refuse bytes before they are stored, as far as it is known without a lock.
+                async with self._db.driver() as driver:
+                    await folder_files.find_or_check(driver, new, self.quota)
                 await self.store.put(new.sha256.hex(), path)
             if time.monotonic() - began > MAX_PUT_SECONDS:
                 continue
@@ -182,7 +185,7 @@ class BlobService:
     async def find_readable(self, file_id: UUID, thread_id: UUID, user_id: UUID | None) -> StoredFile:
         """The blob of the thread, or the file of the folder in which the user keeps the thread.
 
-        Raises `BlobNotFound`.
+        Without a user, only a blob of the thread. Raises `BlobNotFound`.
         """
         try:
             return await self.find(file_id, thread_id)

@@ -80,17 +80,17 @@ class FolderFileController(Controller):
         The content of the file determines its media type. The same content under the same name is added once.
         """
         user_id, folder = account_of(caller), check_text(name, "name")
-        kept_name = plain_name(check_text(file_name, "file"))
-        if kept_name is None:
+        stored_name = plain_name(check_text(file_name, "file"))
+        if stored_name is None:
             raise InvalidInput("Give the file a name.", path="file")
         service, max_bytes = context.blobs.service, context.blobs.max_upload_bytes
         check_file_body(request, max_bytes)
         async with context.db.driver() as driver:
-            await folder_files.check_room(driver, user_id, folder, 0, service.quota, files=0)
+            await folder_files.check_quota(driver, user_id, folder, 0, service.quota, files=0)
         async with service.spool(max_bytes) as spool:
             media_type = await receive_file(request, spool)
             stored = await service.put_in_folder(
-                spool, user_id=user_id, folder=folder, media_type=media_type, name=kept_name
+                spool, user_id=user_id, folder=folder, media_type=media_type, name=stored_name
             )
         return stored.entry
 

@@ -31,8 +31,8 @@ SET_PERSONAL = """
 READ_MANY = """
     SELECT asked.run_id, recall, extraction, preferences.instructions, model,
            folders.name AS folder, folders.instructions AS folder_instructions,
-           EXISTS (SELECT FROM folder_files AS kept
-                   WHERE kept.user_id = folders.subject_id AND kept.folder = folders.name) AS has_folder_files
+           EXISTS (SELECT FROM folder_files AS file
+                   WHERE file.user_id = folders.subject_id AND file.folder = folders.name) AS has_folder_files
     FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS asked (run_id, subject_id, thread_id)
     LEFT JOIN memory_settings USING (subject_id) LEFT JOIN preferences USING (subject_id)
     LEFT JOIN listings AS mine

@@ -22,11 +22,11 @@ MAX_TOTAL_BYTES = 100 << 20
 COLUMNS = "id, user_id, folder, sha256, size, media_type, name, created_at"
 OF_FOLDER = f"SELECT {COLUMNS} FROM folder_files WHERE user_id = $1 AND folder = $2 ORDER BY name, id"
 OF_THREAD = """
-    SELECT {columns} FROM listings JOIN folder_files AS kept
-      ON kept.user_id = listings.user_id AND kept.folder = listings.folder
-    WHERE listings.user_id = $1 AND listings.thread_id = $2 AND NOT gone AND coalesce(kept.id = $3, true)
-    ORDER BY kept.name, kept.id
-""".format(columns=", ".join(f"kept.{column}" for column in COLUMNS.split(", ")))
+    SELECT {columns} FROM listings JOIN folder_files AS file
+      ON file.user_id = listings.user_id AND file.folder = listings.folder
+    WHERE listings.user_id = $1 AND listings.thread_id = $2 AND NOT gone AND coalesce(file.id = $3, true)
+    ORDER BY file.name, file.id
+""".format(columns=", ".join(f"file.{column}" for column in COLUMNS.split(", ")))
 FIND = f"SELECT {COLUMNS} FROM folder_files WHERE user_id = $1 AND id = $2"
 USAGE = """
     SELECT count(*) FILTER (WHERE folder = $2) AS files,
@@ -77,9 +77,13 @@ async def find(driver: Driver, user_id: UUID, file_id: UUID) -> StoredFolderFile
     return None if row is None else _file(row)
 
 
-async def check_room(driver: Driver, user_id: UUID, folder: str, size: int, quota: StorageQuota, *, files: int) -> None:
-    """Raise `Conflict` unless the folder may have `files` more files, and `PayloadTooLarge` unless it and the account
-    may store `size` more bytes. All folders of an account have the quota of one thread."""  # noqa: D205, D209
+async def check_quota(
+    driver: Driver, user_id: UUID, folder: str, size: int, quota: StorageQuota, *, files: int
+) -> None:
+    """Check that the folder and the account may store `size` more bytes in `files` more files.
+
+    All folders of an account have the quota of one thread. Raises `Conflict` for too many files, and `PayloadTooLarge`.
+    """
     usage = await driver.fetchrow(USAGE, user_id, folder)
     if usage is None or usage["files"] + files > MAX_FILES:
         raise Conflict(f"A folder has at most {MAX_FILES} files. Remove one first.")
@@ -88,6 +92,20 @@ async def check_room(driver: Driver, user_id: UUID, folder: str, size: int, quot
     most_bytes = quota.of_plan(usage["budget_plan"])
     if usage["all_bytes"] + size > most_bytes:
         raise PayloadTooLarge(f"The files of all your folders have at most {most_bytes:,} bytes.")
+
+
+async def find_or_check(driver: Driver, new: StoredFolderFile, quota: StorageQuota) -> StoredFolderFile | None:
+    """The same file if the folder has it, None if the new one may be added.
+
+    Raises `Conflict` for another file of the same name and for too many files, and `PayloadTooLarge`.
+    """
+    same = [file for file in await read_all(driver, new.user_id, new.folder) if file.name == new.name]
+    if same and same[0].sha256 == new.sha256:
+        return same[0]
+    if same:
+        raise Conflict(f"The folder has a file {new.name} already. Remove it first, or give this one another name.")
+    await check_quota(driver, new.user_id, new.folder, new.size, quota, files=1)
+    return None
 
 
 @retried
@@ -103,12 +121,9 @@ async def add(db: Database, new: StoredFolderFile, *, put: bool, quota: StorageQ
             return None
         await thread_lists.lock_user(driver, new.user_id)
         await workspace_owners.lock(driver, new.user_id)
-        same = [file for file in await read_all(driver, new.user_id, new.folder) if file.name == new.name]
-        if same and same[0].sha256 == new.sha256:
-            return same[0]
-        if same:
-            raise Conflict(f"The folder has a file {new.name} already. Remove it first, or give this one another name.")
-        await check_room(driver, new.user_id, new.folder, new.size, quota, files=1)
+        same = await find_or_check(driver, new, quota)
+        if same is not None:
+            return same
         await thread_folders.make(driver, Caller(user_id=new.user_id), new.folder)
         values = (getattr(new, column) for column in COLUMNS.split(", "))
         await driver.execute(INSERT, *values)
