@@ -13,7 +13,7 @@ from khala.cli import main
 from khala.domain.access import Caller
 from khala.domain.accounts import Identity
 from khala.identity import passwords
-from khala.store.accounts import accounts, api_tokens, external_users, sessions
+from khala.store.accounts import accounts, api_tokens, audit, external_users, sessions
 from khala.store.postgres.database import Database
 
 ADDRESS = "tassadar@example.com"
@@ -132,6 +132,9 @@ def test_a_lost_password_is_replaced_and_its_sessions_end(database_url: str) -> 
         return user_id
 
     user_id = with_database(database_url, register)
+    _, secret = with_database(
+        database_url, lambda db: api_tokens.create(db, Caller(user_id=user_id), "test", ("read",), None)
+    )
     reset = khala("accounts", "reset-password", ADDRESS)
     assert reset.exit_code == 0, reset.output
 
@@ -143,6 +146,17 @@ def test_a_lost_password_is_replaced_and_its_sessions_end(database_url: str) -> 
             return fits, len(await sessions.of_user(driver, user_id, None))
 
     assert with_database(database_url, read) == (True, 0)
+    caller = found(database_url, secret)
+    assert caller is not None, "API tokens stay valid"
+    assert caller.user_id == user_id
+
+    async def actions(db: Database) -> list[str]:
+        async with db.driver() as driver:
+            return [entry.action for entry in await audit.of_user(driver, user_id, before=None, limit=50)]
+
+    recorded = with_database(database_url, actions)
+    assert recorded[0] == "password_reset"
+    assert "password_changed" not in recorded, "the person has not changed it"
 
 
 @pytest.mark.usefixtures("environment")

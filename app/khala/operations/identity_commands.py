@@ -121,9 +121,10 @@ def unblock(*, account: str) -> None:
 @accounts.command("reset-password", epilog=EPILOG)
 @click.argument("account")
 def reset_password(*, account: str) -> None:
-    """Give ACCOUNT a new password, and print it. Its sessions end; its API tokens stay valid.
+    """Give ACCOUNT a new password, and print it. Its sessions end.
 
-    Nobody can read the old one. Ask the person to change the new one in the settings.
+    Its API tokens and the access of apps stay valid. Nobody can read the old password. Ask the person to change the
+    new one in the settings.
     """
     import secrets
 

@@ -62,7 +62,8 @@ async def set_blocked(
 async def reset_password(db: Database, account: str, password_hash: str) -> UUID:
     """Replace the password of the account, and end all its sessions. Returns its id.
 
-    Raises `Conflict` if it has no password, because it signs in with another provider.
+    API tokens and the access of apps (OAuth grants) stay valid. Raises `Conflict` if it has no password, because
+    it signs in with another provider.
     """
     async with db.transaction() as connection:
         user_id = await _lock(connection, account)
@@ -72,7 +73,7 @@ async def reset_password(db: Database, account: str, password_hash: str) -> UUID
             raise Conflict("This account has no password: it signs in with another provider.")
         await connection.execute(delete(sessions).where(sessions.c.user_id == user_id))
         await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
-        await audit.record(connection, "password_changed", Caller(user_id=user_id))
+        await audit.record(connection, "password_reset", Caller(user_id=user_id))
         return user_id
 
 

@@ -18,6 +18,7 @@ const ACTIONS: Readonly<Record<string, string>> = {
   registered: "Registered",
   blocked: "Was blocked",
   unblocked: "Was unblocked",
+  password_reset: "Password was reset by the operator",
   admin_given: "Became administrator",
   admin_taken: "Is no administrator any more",
 };
