@@ -94,6 +94,30 @@ async def test_a_file_is_edited_unless_it_has_changed_since_it_was_read(
     assert await stored(store, UUID(thread.id)) == {"notes/ä.md": b""}
 
 
+async def test_a_text_of_the_largest_size_may_be_escaped_in_json(server: InProcessServer, store: Database) -> None:
+    thread = await server.thread()
+    before, content = ("\x01" * workspace_files.MAX_FILE_BYTES, "\x02" * workspace_files.MAX_FILE_BYTES)
+    await workspace_files.write(store, UUID(thread.id), "a", before.encode())
+    edited = await server.http.put(
+        f"/api/threads/{thread.id}/workspace/file",
+        params={"path": "a"},
+        json={"before": before, "content": content},
+        headers=thread.headers,
+    )
+    assert edited.status_code == 200, edited.text
+    assert await stored(store, UUID(thread.id)) == {"a": content.encode()}
+
+
+async def test_a_file_that_is_not_utf_8_cannot_be_edited(server: InProcessServer, store: Database) -> None:
+    thread = await server.thread()
+    await workspace_files.write(store, UUID(thread.id), "a", b"\xff")
+    where = f"/api/threads/{thread.id}/workspace/file"
+    for before in ("\xff", "\ufffd", ""):
+        body = {"before": before, "content": "x"}
+        refused = await server.http.put(where, params={"path": "a"}, json=body, headers=thread.headers)
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+
+
 async def test_an_edit_counts_towards_the_limit_of_all_files(
     server: InProcessServer, store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,8 +25,8 @@ from khala.store.tools.workspace_files import WorkspaceEntry
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
-MAX_EDIT_BODY_BYTES = 4 << 20
-"""Two texts of at most 1 MiB, and the escapes of their JSON."""
+MAX_EDIT_BODY_BYTES = (12 << 20) + 1024
+"""Two texts of at most 1 MiB, each byte of which JSON may escape by six, and their names."""
 MAX_LIMIT = 1000
 MAX_PATH_CHARACTERS = 1000
 POLICY = "sandbox; default-src 'none'"
