@@ -43,13 +43,13 @@ def _models(value: object) -> tuple[ModelRef, ...]:
     return model_names.parse_list(",".join(value) if isinstance(value, list) else str(value))
 
 
-def _model_texts(value: object, most: int) -> dict[str, str]:
+def _model_texts(value: object, max_characters: int) -> dict[str, str]:
     """Read a table of texts by model, or `provider:name=text` entries separated by semicolons."""
     table = value if isinstance(value, dict) else dict(map(_model_text, _entries(value)))
     texts = {str(model_names.parse(str(model))): text for model, text in table.items()}
     for model, text in texts.items():
-        if not isinstance(text, str) or not 0 < len(text.strip()) <= most or not text.isprintable():
-            raise ValueError(f"must have one line of 1 to {most} characters for {model}.")
+        if not isinstance(text, str) or not 0 < len(text.strip()) <= max_characters or not text.isprintable():
+            raise ValueError(f"must have one line of 1 to {max_characters} characters for {model}.")
     return {model: text.strip() for model, text in texts.items()}
 
 
@@ -122,13 +122,15 @@ class ModelSettings(SettingGroup):
         "KHALA_MODEL_TITLES",
         {},
         "What people read instead of the names of models, as `openai:gpt-5-mini=GPT-5 mini;…`; a table in "
-        "`khala.toml`. Without a title, the page makes one from the name.",
+        f"`khala.toml`. At most {MAX_MODEL_TITLE_CHARACTERS} characters each. Without a title, the page makes one from "
+        "the name.",
         shown_default="none",
     )
     descriptions: ModelDescriptions = setting(
         "KHALA_MODEL_DESCRIPTIONS",
         {},
-        "What models are good for, in one line each, as `openai:gpt-5-mini=Fast answers;…`; a table in `khala.toml`.",
+        "What models are good for, in one line each, as `openai:gpt-5-mini=Fast answers;…`; a table in `khala.toml`. "
+        f"At most {MAX_MODEL_DESCRIPTION_CHARACTERS} characters each.",
         shown_default="none",
     )
     timeout_seconds: Timeout = setting(
