@@ -157,7 +157,7 @@ class RunExecutor:
         operations = RunOperations(prepared, buffer, progress, meter, self._models, tool_executor)
         if app_agent is None:
             return await operations.outcome_of(Autopilot(operations).run())
-        run = AppRun(
+        return await AppRun(
             operations,
             UsageReports(buffer, meter),
             progress=progress,
@@ -166,8 +166,7 @@ class RunExecutor:
             blob_service=self._tool_dependencies.blob_service,
             actor=await self._actor(claimed),
             history=prepared.history,
-        )
-        return await run.run(app_agent)
+        ).run(app_agent)
 
     def _open_tools(
         self,
