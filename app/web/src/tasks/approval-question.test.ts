@@ -39,11 +39,24 @@ test("arguments are listed by their names in words, with lists and yes or no as 
   expect(shown({ tags: ["a", "b"], none: [], of: {} })).toEqual(["Tags: a, b", "None: []", "Of: {}"]);
 });
 
+test("arguments whose names in words are equal have their own names", () => {
+  expect(shown({ user_id: "1", userId: "2", note: "a" })).toEqual(["user_id: 1", "userId: 2", "Note: a"]);
+  const [nested] = listedArguments({ of: { is_on: 1, isOn: 2 } }) ?? [];
+  expect(nested?.parts.map(({ name }) => name)).toEqual(["is_on", "isOn"]);
+});
+
+test("a text that could be taken for another value is quoted", () => {
+  expect(shown({ one: ["a, b"], two: ["a", "b"], three: ["x", "a,b", '"c"'] })).toEqual(['One: "a, b"', "Two: a, b", 'Three: x, "a,b", "\\"c\\""']);
+  expect(shown({ a: true, b: "Yes", c: "No", d: ["Yes"] })).toEqual(["A: Yes", 'B: "Yes"', 'C: "No"', 'D: "Yes"']);
+  expect(shown({ a: null, b: "null", c: "[]", d: "{}", e: '""', f: "yes" })).toEqual(["A: null", 'B: "null"', 'C: "[]"', 'D: "{}"', 'E: "\\"\\""', "F: yes"]);
+});
+
 test("a value of several lines has lines of its own, and a nested one is a list in the list, folded if it is long", () => {
   expect(listedArguments({ code: "a\nb" })).toEqual([{ name: "Code", value: "a\nb", isLong: true, parts: [], isFolded: false }]);
-  const [small, large] = listedArguments({ why: { code: "duplicate", of: ["x", { y: 1 }] }, rows: Array.from({ length: 7 }, (_, at) => ({ at })) }) ?? [];
+  const [small, large] = listedArguments({ why: { code: "duplicate", of: ["x", { y: 1 }] }, rows: Array.from({ length: 13 }, (_, at) => ({ at })) }) ?? [];
   expect([small?.isFolded, small?.parts.map(({ name }) => name), small?.parts[1]?.parts.map(({ name }) => name)]).toEqual([false, ["Code", "Of"], ["1", "2"]]);
-  expect([large?.isFolded, large?.value, large?.parts.length]).toEqual([true, "7 items", 7]);
+  expect([large?.isFolded, large?.value, large?.parts.length]).toEqual([true, "13 items", 13]);
+  expect(listedArguments({ rows: Array.from({ length: 12 }, (_, at) => ({ at })) })?.[0]?.isFolded).toBe(false);
 });
 
 test("what is deep is JSON in the list, and very long arguments are JSON as a whole", () => {

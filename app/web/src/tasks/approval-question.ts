@@ -12,7 +12,7 @@ const MAX_LISTED_CHARACTERS = 20_000;
 /** Deeper values are shown as JSON. */
 const MAX_LISTED_DEPTH = 3;
 /** A longer list of values is folded. */
-const MAX_OPEN_VALUES = 6;
+const MAX_OPEN_VALUES = 12;
 const MAX_LINE_CHARACTERS = 160;
 const MAX_SUBJECT_CHARACTERS = 120;
 /** Where the subject stands in a sentence. Sentences have no such character. */
@@ -82,11 +82,13 @@ export function listedArguments(args: Args): readonly ListedArgument[] | null {
 }
 
 function listed(entries: readonly (readonly [string, unknown])[], depth: number): ListedArgument[] {
-  return entries.map(([name, value]) => {
+  const names = argumentNames(entries.map(([name]) => name));
+  return entries.map(([, value], at) => {
+    const name = names[at] ?? "";
     const isNested = typeof value === "object" && value !== null && Object.keys(value).length > 0 && !isPlainList(value);
-    if (!isNested || depth === 1) return leaf(argumentName(name), isNested ? visibleJson(value) : textOf(value));
-    const parts = listed(Array.isArray(value) ? value.map((each: unknown, at) => [formatNumber(at + 1), each] as const) : Object.entries(value), depth - 1);
-    return { name: argumentName(name), value: m.items_count({ count: parts.length }), isLong: false, parts, isFolded: leaves(parts) > MAX_OPEN_VALUES };
+    if (!isNested || depth === 1) return leaf(name, isNested ? visibleJson(value) : textOf(value));
+    const parts = listed(Array.isArray(value) ? value.map((each: unknown, index) => [formatNumber(index + 1), each] as const) : Object.entries(value), depth - 1);
+    return { name, value: m.items_count({ count: parts.length }), isLong: false, parts, isFolded: leaves(parts) > MAX_OPEN_VALUES };
   });
 }
 
@@ -96,6 +98,15 @@ function leaf(name: string, value: string): ListedArgument {
 
 function leaves(parts: readonly ListedArgument[]): number {
   return parts.reduce((sum, part) => sum + Math.max(1, leaves(part.parts)), 0);
+}
+
+/** The names in words. Where those of two arguments are equal, such as those of `user_id` and `userId`, they stay as they are. */
+function argumentNames(names: readonly string[]): string[] {
+  const inWords = names.map(argumentName);
+  return names.map((name, at) => {
+    const words = inWords[at] ?? "";
+    return inWords.indexOf(words) === inWords.lastIndexOf(words) ? words : markInvisible(name);
+  });
 }
 
 /** "Customer id" for `customer_id` and `customerId`. A name of another form stays as it is. */
@@ -111,6 +122,23 @@ function isPlainList(value: object): value is string[] {
 
 function textOf(value: unknown): string {
   if (typeof value === "boolean") return value ? m.yes() : m.no();
-  if (typeof value === "object" && value !== null && isPlainList(value) && value.length > 0) return formatUnits(value.map(markInvisible));
-  return typeof value === "string" && value !== "" ? markInvisible(value) : JSON.stringify(value);
+  if (typeof value === "object" && value !== null && isPlainList(value) && value.length > 0) return unitsOf(value);
+  return typeof value === "string" && value !== "" ? unambiguous(value) : JSON.stringify(value);
+}
+
+/** The texts as one list. A text that has a separator of the list is quoted. */
+function unitsOf(texts: readonly string[]): string {
+  const separators = [2, 4].flatMap((count) => formatUnits(Array.from({ length: count }, () => PLACE)).split(PLACE).slice(1, -1));
+  // Without its spaces, unless it is a word such as "and". Nothing is left of one that is only space, so each text is quoted.
+  const marks = separators.map((separator) => (/\p{L}/u.test(separator) ? separator : separator.trim()));
+  return formatUnits(texts.map((text) => (marks.some((mark) => text.includes(mark)) ? quoted(text) : unambiguous(text))));
+}
+
+/** The text, quoted if it would look like a value that is no text, or like a quoted text. */
+function unambiguous(text: string): string {
+  return [m.yes(), m.no(), "null", "[]", "{}"].includes(text) || /^".*"$/.test(text) ? quoted(text) : markInvisible(text);
+}
+
+function quoted(text: string): string {
+  return JSON.stringify(markInvisible(text));
 }

@@ -67,9 +67,9 @@ export function nameInSentence({ tool, args }: Pick<ToolBlock, "tool" | "args">)
 /** What the completed calls did, by their tools in the order of their first calls: at most three actions, and the number of further steps. */
 export function doneSentence(done: ReadonlyMap<string, DoneCalls>): string {
   const phrases = phrasesOf(done);
-  const told = new Set([...phrases].sort((one, other) => Number(one.isMinor) - Number(other.isMinor)).slice(0, MAX_PHRASES));
-  const rest = phrases.reduce((sum, phrase) => sum + (told.has(phrase) ? 0 : phrase.count), 0);
-  const shown = phrases.filter((phrase) => told.has(phrase));
+  const shownPhrases = new Set([...phrases].sort((one, other) => Number(one.isMinor) - Number(other.isMinor)).slice(0, MAX_PHRASES));
+  const rest = phrases.reduce((sum, phrase) => sum + (shownPhrases.has(phrase) ? 0 : phrase.count), 0);
+  const shown = phrases.filter((phrase) => shownPhrases.has(phrase));
   const texts = [...shown.map(({ text }) => text), ...(rest > 0 ? [m.did_more({ count: rest })] : [])];
   const [first] = shown;
   return first === undefined ? "" : capitalized(joined(texts), first.name);
