@@ -8,7 +8,7 @@ import { m } from "../i18n/messages.ts";
 
 const PATH = "/api/me/folder/files";
 /** The server's limit of one folder. */
-const MAX_FILES = 30;
+export const MAX_FILES = 30;
 
 /** A file of a folder, as the server has it. */
 export interface FolderFile {
@@ -35,16 +35,41 @@ export class FolderUpload {
   }
 }
 
+/** `mayContinue`: whether the account is still the one to which the folder belongs. `onFailed` is called for each file that is not added. */
+export type BackgroundUploads = { readonly mayContinue: () => boolean; readonly onFailed: (entry: FolderUpload) => void };
+
+/** Lists whose dialog was closed during an upload, by their folder and account. */
+const released = new Map<string, FolderFileList>();
+
+/** The list of a folder: the one that was closed during an upload, or a new one. Pass it to `closeFileList` in the end. */
+export function openFileList(folder: string, userId: string | null, onAdded: () => void): FolderFileList {
+  const key = JSON.stringify([userId, folder]);
+  const list = released.get(key) ?? new FolderFileList(folder, onAdded);
+  released.delete(key);
+  list.resume();
+  return list;
+}
+
+/** Close the list. What is being uploaded goes on in the background, and what fails there is in the list when it is opened again. */
+export function closeFileList(list: FolderFileList, userId: string | null, background: BackgroundUploads): void {
+  const key = JSON.stringify([userId, list.folder]);
+  if (list.release(background)) released.set(key, list);
+}
+
 export class FolderFileList {
   /** By name; undefined before they are loaded, null if they could not be. */
   files: readonly FolderFile[] | null | undefined = $state.raw(undefined);
   uploads: readonly FolderUpload[] = $state.raw([]);
-  readonly #folder: string;
+  /** The number of files that were not added last, because the folder is full. */
+  omitted = $state(0);
+  readonly folder: string;
   readonly #onAdded: () => void;
+  /** Set while the list is closed. */
+  #background: BackgroundUploads | null = null;
 
   /** `onAdded` is called after each file that the folder has got. */
   constructor(folder: string, onAdded: () => void) {
-    this.#folder = folder;
+    this.folder = folder;
     this.#onAdded = onAdded;
   }
 
@@ -59,10 +84,15 @@ export class FolderFileList {
   }
 
   async add(files: readonly File[]): Promise<void> {
-    const fresh = files.map((file) => new FolderUpload(file));
+    const room = MAX_FILES - (this.files?.length ?? 0) - this.uploads.filter(({ why }) => why === "").length;
+    const fresh = files.slice(0, Math.max(0, room)).map((file) => new FolderUpload(file));
+    this.omitted = files.length - fresh.length;
     this.uploads = [...this.uploads, ...fresh];
     // One after the other: the server counts them against the limits of the folder, and the first ones get in.
-    for (const entry of fresh) if (this.uploads.includes(entry)) await this.send(entry);
+    for (const entry of fresh) {
+      if (this.#background?.mayContinue() === false) this.#stop();
+      if (this.uploads.includes(entry)) await this.send(entry);
+    }
   }
 
   /** Uploads the file; also the retry after a failure. */
@@ -80,6 +110,7 @@ export class FolderFileList {
       if (!isRequestError(error)) throw error;
       entry.why = uploadErrorMessage(error, this.files?.some(({ name }) => name === entry.name) ?? false);
       entry.isFinal = error instanceof ApiError && (error.status === 415 || isPermanent(error.code));
+      this.#background?.onFailed(entry);
     }
   }
 
@@ -95,14 +126,27 @@ export class FolderFileList {
     this.files = this.files?.filter(({ id }) => id !== file.id);
   }
 
-  /** Stops what is being uploaded. */
-  release(): void {
+  /** The list is shown. */
+  resume(): void {
+    this.#background = null;
+  }
+
+  /** The list is closed. Returns whether anything is still being uploaded. */
+  release(background: BackgroundUploads): boolean {
+    this.#background = background;
+    this.uploads = this.uploads.filter(({ why }) => why === "");
+    this.omitted = 0;
+    if (!background.mayContinue()) this.#stop();
+    return this.uploads.length > 0;
+  }
+
+  #stop(): void {
     for (const entry of this.uploads) entry.abort.abort();
     this.uploads = [];
   }
 
   #path(): string {
-    return `${PATH}?name=${encodeURIComponent(this.#folder)}`;
+    return `${PATH}?name=${encodeURIComponent(this.folder)}`;
   }
 }
 

@@ -1,19 +1,19 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 
-import { FolderFileList, type FolderFile } from "./folder-files.svelte.ts";
+import { closeFileList, FolderFileList, openFileList, type BackgroundUploads, type FolderFile } from "./folder-files.svelte.ts";
 
 const stored = (name: string): FolderFile => ({ id: `id of ${name}`, name, size: 3, mediaType: "text/plain", createdAt: "2026-03-12T14:05:00Z" });
 const file = (name: string): File => new File(["abc"], name, { type: "text/plain" });
 const refusal = (status: number, code: string): Response => Response.json({ code, detail: "No." }, { status });
 
-/** A server that has these files, and refuses those with a response of their own. */
-function serve(names: readonly string[], refusals: Readonly<Record<string, () => Response>> = {}): string[] {
+/** A server that has these files, and refuses those with a response of their own. Uploads wait for the gate. */
+function serve(names: readonly string[], refusals: Readonly<Record<string, () => Response>> = {}, gate: Promise<undefined> = Promise.resolve(undefined)): string[] {
   const asked: string[] = [];
   vi.stubGlobal("fetch", (path: string, { method = "GET" }: RequestInit = {}) => {
     const query = new URL(path, "http://localhost").searchParams;
     const name = query.get("file") ?? "";
     asked.push(`${method} ${name || path}`);
-    if (method === "POST") return Promise.resolve(refusals[name]?.() ?? Response.json(stored(name), { status: 201 }));
+    if (method === "POST") return gate.then(() => refusals[name]?.() ?? Response.json(stored(name), { status: 201 }));
     if (method === "DELETE") return Promise.resolve(new Response(null, { status: 204 }));
     return Promise.resolve(Response.json({ items: names.map(stored) }));
   });
@@ -70,6 +70,49 @@ describe("the files of a folder", () => {
     await list.load();
     await list.remove(stored("a.txt"));
     expect(namesOf(list)).toEqual(["m.txt"]);
+  });
+
+  it("are uploaded in the background after the list was closed, and are in it when it is opened again", async () => {
+    const gate = Promise.withResolvers<undefined>();
+    const refusals: Record<string, () => Response> = { "c.mov": () => refusal(415, "unsupported_media_type") };
+    const asked = serve([], refusals, gate.promise);
+    const failed: string[] = [];
+    const background: BackgroundUploads = { mayContinue: () => true, onFailed: ({ name }) => failed.push(name) };
+    const list = openFileList("Trips", "ada", () => undefined);
+    await list.load();
+    const added = list.add([file("a.txt"), file("b.txt"), file("c.mov")]);
+    closeFileList(list, "ada", background);
+    gate.resolve(undefined);
+    await added;
+    expect(asked.slice(1)).toEqual(["POST a.txt", "POST b.txt", "POST c.mov"]);
+    expect(failed).toEqual(["c.mov"]);
+    const again = openFileList("Trips", "ada", () => undefined);
+    expect([namesOf(again), again.uploads.map(({ name }) => name)]).toEqual([["a.txt", "b.txt"], ["c.mov"]]);
+    expect(openFileList("Trips", "ada", () => undefined)).not.toBe(again);
+  });
+
+  it("are uploaded no further once another account is signed in", async () => {
+    const gate = Promise.withResolvers<undefined>();
+    const asked = serve([], {}, gate.promise);
+    let isSame = true;
+    const list = openFileList("Trips", "ada", () => undefined);
+    await list.load();
+    const added = list.add([file("a.txt"), file("b.txt")]);
+    closeFileList(list, "ada", { mayContinue: () => isSame, onFailed: () => undefined });
+    isSame = false;
+    gate.resolve(undefined);
+    await added;
+    expect(asked.slice(1)).toEqual(["POST a.txt"]);
+  });
+
+  it("are not added beyond the limit of a folder", async () => {
+    const asked = serve(Array.from({ length: 28 }, (_, at) => `${at}.txt`));
+    const list = new FolderFileList("Trips", () => undefined);
+    await list.load();
+    await list.add(["a", "b", "c", "d", "e"].map(file));
+    expect([asked.length, list.files?.length, list.omitted]).toEqual([3, 30, 3]);
+    await list.add([file("f")]);
+    expect([asked.length, list.omitted, list.uploads]).toEqual([3, 1, []]);
   });
 
   it("may fail to load", async () => {
