@@ -67,6 +67,15 @@ describe("the list", () => {
     expect(emptyOf({ openId: "new", isOpenUnused: true, openTitle: "First words" })).toEqual(["filed", "uncreated", "unused", "welcome only"]);
   });
 
+  it("does not take a chat for empty that others are invited to, or that has a title and no messages", () => {
+    const { id, visibility, revision, createdAt, updatedAt } = entry("nameless", 1).thread;
+    const nameless = entry("nameless", 1, { thread: { id, visibility, revision, createdAt, updatedAt } });
+    const emptyOf = (hasMembers: (id: string) => boolean) =>
+      mergeChats([nameless, entry("titled", 1)], [], { ...NOBODY, openId: "nameless", isOpenUnused: true, hasMembers }).filter(({ isEmpty }) => isEmpty).map((item) => item.id);
+    expect(emptyOf(() => false)).toEqual(["nameless"]);
+    expect(emptyOf((one) => one === "nameless")).toEqual([]);
+  });
+
   it("leaves out what was begun for another account", () => {
     const own = [{ id: "theirs", title: null, created: false, ownerId: "them" }, { id: "ours", title: null, created: false, ownerId: "us" }];
     expect(mergeChats([], own, { ...NOBODY, userId: "us" }).map(({ id }) => id)).toEqual(["ours"]);

@@ -17,18 +17,18 @@ export function applyListPatch(before: ReadonlyMap<string, ThreadListEntry>, { w
 
 /**
  * All chats, most recently used first. `openTitle` is the page's title of the open chat `openId`, which never counts as unread, and
- * `isOpenUnused` whether nothing has happened in it.
+ * `isOpenUnused` whether nothing has happened in it. A chat that `hasMembers` is never empty.
  */
 export function mergeChats(
   entries: Iterable<ThreadListEntry>,
   own: readonly KnownChat[],
-  { userId, openId, openTitle, isOpenUnused = false }: { userId: string | null; openId: string | null; openTitle: string | null; isOpenUnused?: boolean },
+  { userId, openId, openTitle, isOpenUnused = false, hasMembers = () => false }: { userId: string | null; openId: string | null; openTitle: string | null; isOpenUnused?: boolean; hasMembers?: (id: string) => boolean },
 ): ChatListItem[] {
   const theirs = new Map([...entries].map((entry) => [entry.thread.id, entry]));
   const mine = own.filter(({ id, ownerId }) => !theirs.has(id) && (!ownerId || ownerId === userId));
   const items = [...mine.map((chat) => browserItem(chat, userId)), ...[...theirs.values()].map(accountItem)];
   const named = items.map((item) => (item.id === openId ? { ...item, title: item.title || (openTitle ?? ""), unread: false, isEmpty: item.isEmpty || isOpenUnused } : item));
-  return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT, isEmpty: item.isEmpty && !item.title && !item.pinned && !item.archived }));
+  return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT, isEmpty: item.isEmpty && !item.title && !item.pinned && !item.archived && !hasMembers(item.id) }));
 }
 
 function browserItem(chat: KnownChat, userId: string | null): ChatListItem {

@@ -7,9 +7,9 @@ import type { PageRequests } from "./page-requests.ts";
 import type { OpenChat } from "./chat.svelte.ts";
 import { keysOf } from "./keyring.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
-import { ChatsWithoutAgent } from "./chats-without-agent.ts";
 import { mergeChats, applyListPatch } from "./chat-list-items.ts";
 import type { Account, ChatFolder, ChatListing, ChatListModel, ChatListItem, PageModel, ThreadKeys } from "./page-model.ts";
+import { StoredChats } from "./stored-chats.ts";
 import { NEW_CHAT } from "./strings.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -36,7 +36,10 @@ export class ChatList implements ChatListModel {
     this.#context = page;
   }
 
-  readonly #withoutAgent = new ChatsWithoutAgent();
+  /** The chats for which the person has switched off the agent of their folder. */
+  readonly #withoutAgent = new StoredChats("khala.chats.without-agent");
+  /** The chats with other members, who may only be invited yet. */
+  readonly #withMembers = new StoredChats("khala.chats.with-members");
 
   /** How often the folders were asked for, and the last of these requests whose answer is shown. */
   #folderLoads = 0;
@@ -53,7 +56,7 @@ export class ChatList implements ChatListModel {
   readonly items: readonly ChatListItem[] = $derived.by(() => {
     const { account, chat } = this.#context.page;
     const userId = account.user?.id ?? null;
-    return mergeChats(this.entries.values(), this.#browserChats, { userId, openId: chat?.id ?? null, openTitle: chat?.knownTitle ?? null, isOpenUnused: chat?.unused ?? false });
+    return mergeChats(this.entries.values(), this.#browserChats, { userId, openId: chat?.id ?? null, openTitle: chat?.knownTitle ?? null, isOpenUnused: chat?.unused ?? false, hasMembers: (id) => this.#withMembers.has(id) });
   });
 
   get anonymousCount(): number {
@@ -92,6 +95,10 @@ export class ChatList implements ChatListModel {
   stopFolderAgent(): void {
     const { chat } = this.#context.page;
     if (chat) this.#withoutAgent.add(chat.id);
+  }
+
+  noteMembers(id: string): void {
+    this.#withMembers.add(id);
   }
 
   #folderName(id: string): string | null {

@@ -168,6 +168,8 @@ export interface ChatListModel {
   readonly folderAgent: string | null;
   /** Use the agent of the folder no longer in the open chat. */
   stopFolderAgent(): void;
+  /** The chat has other members or invitations, so it is listed even if nothing has happened in it. Known in this browser only. */
+  noteMembers(id: string): void;
   /** Open a new chat, unless the open one is new and of this kind. `folder`: it is in this folder. */
   add(isTemporary?: boolean, folder?: string): void;
   rename(id: string, title: string): Promise<void>;

@@ -1,20 +1,22 @@
-// The chats for which the person has switched off the agent of their folder, kept in this browser.
+// A set of chats, kept in this browser.
 
 import { SvelteSet } from "svelte/reactivity";
 
 import { BrowserStorage } from "../browser/browser-storage.ts";
 
-const STORAGE_KEY = "khala.chats.without-agent";
 /** Beyond this number of chats the one that was added first is dropped. */
 const MAX_CHATS = 200;
 
-export class ChatsWithoutAgent {
+export class StoredChats {
+  readonly #name: string;
   readonly #storage: BrowserStorage;
   readonly #ids: SvelteSet<string>;
 
-  constructor(storage = new BrowserStorage(() => localStorage)) {
+  /** `name` is its name in the storage. */
+  constructor(name: string, storage = new BrowserStorage(() => localStorage)) {
+    this.#name = name;
     this.#storage = storage;
-    const stored = storage.read(STORAGE_KEY);
+    const stored = storage.read(name);
     this.#ids = new SvelteSet(Array.isArray(stored) ? stored.filter((id) => typeof id === "string") : []);
   }
 
@@ -23,7 +25,8 @@ export class ChatsWithoutAgent {
   }
 
   add(id: string): void {
+    if (this.#ids.has(id)) return;
     this.#ids.add(id);
-    this.#storage.write(STORAGE_KEY, [...this.#ids].slice(-MAX_CHATS));
+    this.#storage.write(this.#name, [...this.#ids].slice(-MAX_CHATS));
   }
 }
