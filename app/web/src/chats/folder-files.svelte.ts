@@ -1,5 +1,6 @@
 // The files of one folder of the account, and those that are being uploaded to it.
 
+import { SvelteMap } from "svelte/reactivity";
 import { ApiError, isRequestError, request, upload, withoutInvisible, withRetry } from "@khala/client";
 
 import { errorMessage, isPermanent } from "../state/error-messages.ts";
@@ -39,7 +40,7 @@ export class FolderUpload {
 export type BackgroundUploads = { readonly mayContinue: () => boolean; readonly onFailed: (entry: FolderUpload) => void };
 
 /** Lists whose dialog was closed during an upload, by their folder and account. */
-const released = new Map<string, FolderFileList>();
+const released = new SvelteMap<string, FolderFileList>();
 
 /** The list of a folder: the one that was closed during an upload, or a new one. Pass it to `closeFileList` in the end. */
 export function openFileList(folder: string, userId: string | null, onAdded: () => void): FolderFileList {

@@ -7,7 +7,7 @@ const file = (name: string): File => new File(["abc"], name, { type: "text/plain
 const refusal = (status: number, code: string): Response => Response.json({ code, detail: "No." }, { status });
 
 /** A server that has these files, and refuses those with a response of their own. Uploads wait for the gate. */
-function serve(names: readonly string[], refusals: Readonly<Record<string, () => Response>> = {}, gate: Promise<undefined> = Promise.resolve(undefined)): string[] {
+function serve(names: readonly string[], refusals: Readonly<Record<string, () => Response>> = {}, gate: Promise<void> = Promise.resolve()): string[] {
   const asked: string[] = [];
   vi.stubGlobal("fetch", (path: string, { method = "GET" }: RequestInit = {}) => {
     const query = new URL(path, "http://localhost").searchParams;
@@ -18,6 +18,12 @@ function serve(names: readonly string[], refusals: Readonly<Record<string, () =>
     return Promise.resolve(Response.json({ items: names.map(stored) }));
   });
   return asked;
+}
+
+function closedGate(): { gate: Promise<void>; open: () => void } {
+  let open = (): void => undefined;
+  const gate = new Promise<void>((resolve) => (open = resolve));
+  return { gate, open: () => open() };
 }
 
 const namesOf = ({ files }: FolderFileList): string[] | undefined => files?.map(({ name }) => name);
@@ -73,16 +79,16 @@ describe("the files of a folder", () => {
   });
 
   it("are uploaded in the background after the list was closed, and are in it when it is opened again", async () => {
-    const gate = Promise.withResolvers<undefined>();
+    const { gate, open } = closedGate();
     const refusals: Record<string, () => Response> = { "c.mov": () => refusal(415, "unsupported_media_type") };
-    const asked = serve([], refusals, gate.promise);
+    const asked = serve([], refusals, gate);
     const failed: string[] = [];
     const background: BackgroundUploads = { mayContinue: () => true, onFailed: ({ name }) => failed.push(name) };
     const list = openFileList("Trips", "ada", () => undefined);
     await list.load();
     const added = list.add([file("a.txt"), file("b.txt"), file("c.mov")]);
     closeFileList(list, "ada", background);
-    gate.resolve(undefined);
+    open();
     await added;
     expect(asked.slice(1)).toEqual(["POST a.txt", "POST b.txt", "POST c.mov"]);
     expect(failed).toEqual(["c.mov"]);
@@ -92,15 +98,15 @@ describe("the files of a folder", () => {
   });
 
   it("are uploaded no further once another account is signed in", async () => {
-    const gate = Promise.withResolvers<undefined>();
-    const asked = serve([], {}, gate.promise);
+    const { gate, open } = closedGate();
+    const asked = serve([], {}, gate);
     let isSame = true;
     const list = openFileList("Trips", "ada", () => undefined);
     await list.load();
     const added = list.add([file("a.txt"), file("b.txt")]);
     closeFileList(list, "ada", { mayContinue: () => isSame, onFailed: () => undefined });
     isSame = false;
-    gate.resolve(undefined);
+    open();
     await added;
     expect(asked.slice(1)).toEqual(["POST a.txt"]);
   });
