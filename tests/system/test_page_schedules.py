@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.support.server import Server
 from tests.system.browser import Chat
@@ -187,6 +187,52 @@ def test_a_schedule_is_made_run_paused_changed_and_deleted(chat: Chat, server: S
         dialog = open_dialog(chat)
     expect(dialog).to_contain_text("Nothing is scheduled.")
     assert schedules(chat, server) == []
+    assert chat.complaints == []
+
+
+def test_closing_the_dialog_during_an_undo_keeps_the_schedule_and_a_failed_deletion_is_shown(chat: Chat, server: Server) -> None:
+    chat.register(ADA, "Ada")
+    body = {"text": "/words=2", "name": "Report", "cron": "0 7 * * *", "timeZone": "UTC"}
+    assert chat.page.request.post(f"{server.url}/api/schedules", data=body).status == 201
+    dialog = open_dialog(chat)
+    row = dialog.locator("#schedule-list > li")
+    act_on(row, "Report", "Delete")
+    undo = row.get_by_role("button", name="Undo the deletion: Report")
+    expect(undo).to_be_visible()
+    held: list[Route] = []
+    deletions: list[Route] = []
+
+    def hold(route: Route) -> None:
+        (held if route.request.method == "PATCH" else deletions).append(route)
+
+    chat.page.route("**/api/schedules/*", hold)
+    undo.click()
+    expect(row.get_by_role("button", name="Actions for “Report”")).to_be_disabled()
+    chat.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert (len(held), deletions) == (1, [])
+    with chat.page.expect_response(lambda response: response.request.method == "PATCH"):
+        held[0].continue_()
+    assert [one["status"] for one in schedules(chat, server)] == ["active"]
+    chat.page.unroute("**/api/schedules/*")
+
+    open_dialog(chat)
+    act_on(row, "Report", "Delete")
+    expect(row).to_contain_text("Schedule deleted.")
+    chat.page.route("**/api/schedules/*", lambda route: route.fulfill(status=403, json={"code": "forbidden", "detail": "No."}))
+    chat.page.keyboard.press("Escape")
+    expect(chat.page.locator(".toasts")).to_contain_text("“Report” could not be deleted.")
+    assert [one["status"] for one in schedules(chat, server)] == ["paused"]
+
+
+def test_a_new_chat_with_a_waiting_message_stays_listed(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
+    later(chat, "Water the plants").get_by_role("menuitem", name="Tomorrow morning").click()
+    expect(waiting(chat)).to_have_count(1)
+    expect(chat.page.get_by_role("heading", name="Water the plants")).to_be_visible()
+    chat.button("New chat").click()
+    chat.page.reload()
+    expect(chat.listed("Water the plants")).to_be_visible()
     assert chat.complaints == []
 
 

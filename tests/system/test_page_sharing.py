@@ -427,6 +427,21 @@ def invite(owner: Chat, guest: Chat, server: Server, role: str) -> str:
     return thread_id
 
 
+def test_a_new_chat_with_an_invitation_stays_listed(browser: BrowserContext, chat: Chat, server: Server) -> None:
+    guest = Chat(another_browser(browser), server.url)
+    guest.register(BOB, "Bob")
+    chat.register(ADA, "Ada")
+    invite(chat, guest, server, "editor")
+    address = chat.url
+    chat.button("Share").click()
+    expect(chat.page.locator("#share-members").get_by_role("listitem")).to_have_count(2)
+    chat.page.get_by_role("dialog", name="Share chat").get_by_role("button", name="Close").click()
+    expect(chat.listed("New chat")).to_have_attribute("href", re.compile(address.rpartition("/")[2]))
+    chat.page.reload()
+    expect(chat.listed("New chat")).to_have_attribute("href", re.compile(address.rpartition("/")[2]))
+    assert chat.complaints == []
+
+
 def test_an_invited_person_reads_the_chat_and_accepts_and_its_owner_sees_the_status(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
