@@ -196,6 +196,7 @@ def test_the_account_lists_the_costs_outside_of_answers(chat: Chat) -> None:
 
     chat.page.route("**/api/me/usage/receipts?*", page_of)
     chat.page.get_by_title("Your account").click()
+    chat.page.get_by_role("tab", name="Usage").click()
     section = chat.page.get_by_role("region", name="Other costs")
     expect(section.get_by_role("listitem")).to_have_count(2)
     section.get_by_role("button", name="Load more").click()

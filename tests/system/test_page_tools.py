@@ -138,7 +138,7 @@ def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_sto
     steps.blur()
     chat.page.reload()
     expect(chat.button("Turn off autopilot")).to_be_visible()
-    chat.button("4 rounds").click()
+    chat.button("Autopilot 4 rounds").click()
     expect(steps).to_have_value("4")
     chat.page.keyboard.press("Escape")
     expect(steps).to_be_hidden()

@@ -39,6 +39,11 @@ export class CallCounts {
     return this.#ended === this.#calls.size;
   }
 
+  hasEndedCall(toolCallId: string): boolean {
+    const call = this.#calls.get(toolCallId);
+    return call !== undefined && hasEnded(call.state);
+  }
+
   /** The completed calls by tool name, in the order of the first call. */
   get done(): ReadonlyMap<string, DoneCalls> {
     return new Map([...this.tools.keys()].flatMap((tool) => {

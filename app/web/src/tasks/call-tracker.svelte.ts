@@ -18,8 +18,7 @@ type On = { asked: (toolCallId: string, digest: string, tool: string) => void };
 
 export class CallTracker {
   readonly #counts = new CallCounts();
-  #tracked = new WeakSet<BlockView>();
-  #stops: (() => void)[] = [];
+  readonly #stops = new Map<BlockView, () => void>();
   readonly #startSeenAt = new LruCache<string, number>(MAX_TRACKED_CALLS);
   readonly #on: On;
   /** Calls that wait for approval, by their ids. */
@@ -34,20 +33,25 @@ export class CallTracker {
     this.#on = on;
   }
 
-  /** Track these calls as well; those that are tracked already stay tracked. */
+  /**
+   * Track these calls as well; those that are tracked already stay tracked.
+   *
+   * Call it in an effect that runs whenever there are more calls. Svelte detaches the effects that an earlier run has
+   * created, and forgets those that were due, so calls that have not ended are observed anew.
+   */
   track(views: readonly BlockView[]): void {
     for (const view of views) {
-      if (this.#tracked.has(view)) continue;
-      this.#tracked.add(view);
+      const stop = this.#stops.get(view);
+      if (stop && view.block.type === "tool" && this.#counts.hasEndedCall(view.block.toolCallId)) continue;
+      stop?.();
       this.#update(view.block);
-      this.#stops.push(onBlockChange(view, (block) => this.#update(block)));
+      this.#stops.set(view, onBlockChange(view, (block) => this.#update(block)));
     }
   }
 
   stop(): void {
-    for (const stop of this.#stops) stop();
-    this.#stops = [];
-    this.#tracked = new WeakSet();
+    for (const stop of this.#stops.values()) stop();
+    this.#stops.clear();
   }
 
   get hasEnded(): boolean {
