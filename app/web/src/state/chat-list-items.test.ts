@@ -25,6 +25,14 @@ describe("the list", () => {
     ]);
   });
 
+  it("keeps the folder of a new chat until the server has put the chat into it", () => {
+    const own = [{ id: "new", title: null, created: true, ownerId: "user", folder: "Travel" }];
+    const folders = (entries: ThreadListEntry[], userId: string) => mergeChats(entries, own, { ...NOBODY, userId }).map(({ folder }) => folder);
+    expect(folders([entry("new", 1)], "user")).toEqual(["Travel"]);
+    expect(folders([entry("new", 1, { folder: "Elsewhere" })], "user")).toEqual(["Elsewhere"]);
+    expect(folders([entry("new", 1)], "another")).toEqual([null]);
+  });
+
   it("says what waits for a person", () => {
     const items = mergeChats([entry("call", 3, { needsApproval: true }), entry("plan", 2, { planWaits: true }), entry("quiet", 1)], [], NOBODY);
     expect(items.map(({ id, needsApproval, planWaits }) => [id, needsApproval, planWaits])).toEqual([

@@ -26,7 +26,10 @@ export function mergeChats(
 ): ChatListItem[] {
   const theirs = new Map([...entries].map((entry) => [entry.thread.id, entry]));
   const mine = own.filter(({ id, ownerId }) => !theirs.has(id) && (!ownerId || ownerId === userId));
-  const items = [...mine.map((chat) => browserItem(chat, userId)), ...[...theirs.values()].map(accountItem)];
+  // The server lists a new chat before it has its folder.
+  const filed = new Map(own.filter(({ ownerId }) => ownerId && ownerId === userId).map(({ id, folder }) => [id, folder ?? null]));
+  const accounts = [...theirs.values()].map(accountItem).map((item) => ({ ...item, folder: item.folder ?? filed.get(item.id) ?? null }));
+  const items = [...mine.map((chat) => browserItem(chat, userId)), ...accounts];
   const named = items.map((item) => (item.id === openId ? { ...item, title: item.title || (openTitle ?? ""), unread: false, isEmpty: item.isEmpty || isOpenUnused } : item));
   return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT, isEmpty: item.isEmpty && !item.title && !item.pinned && !item.archived && !hasMembers(item.id) }));
 }
