@@ -190,7 +190,9 @@ def test_a_schedule_is_made_run_paused_changed_and_deleted(chat: Chat, server: S
     assert chat.complaints == []
 
 
-def test_closing_the_dialog_during_an_undo_keeps_the_schedule_and_a_failed_deletion_is_shown(chat: Chat, server: Server) -> None:
+def test_closing_the_dialog_during_an_undo_keeps_the_schedule_and_a_failed_deletion_is_shown(
+    chat: Chat, server: Server
+) -> None:
     chat.register(ADA, "Ada")
     body = {"text": "/words=2", "name": "Report", "cron": "0 7 * * *", "timeZone": "UTC"}
     assert chat.page.request.post(f"{server.url}/api/schedules", data=body).status == 201
@@ -219,7 +221,8 @@ def test_closing_the_dialog_during_an_undo_keeps_the_schedule_and_a_failed_delet
     open_dialog(chat)
     act_on(row, "Report", "Delete")
     expect(row).to_contain_text("Schedule deleted.")
-    chat.page.route("**/api/schedules/*", lambda route: route.fulfill(status=403, json={"code": "forbidden", "detail": "No."}))
+    refusal = {"code": "forbidden", "detail": "No."}
+    chat.page.route("**/api/schedules/*", lambda route: route.fulfill(status=403, json=refusal))
     chat.page.keyboard.press("Escape")
     expect(chat.page.locator(".toasts")).to_contain_text("“Report” could not be deleted.")
     assert [one["status"] for one in schedules(chat, server)] == ["paused"]
