@@ -18,7 +18,7 @@ type On = { asked: (toolCallId: string, digest: string, tool: string) => void };
 
 export class CallTracker {
   readonly #counts = new CallCounts();
-  readonly #stops = new Map<BlockView, () => void>();
+  readonly #stops = new SvelteMap<BlockView, () => void>();
   readonly #startSeenAt = new LruCache<string, number>(MAX_TRACKED_CALLS);
   readonly #on: On;
   /** Calls that wait for approval, by their ids. */
