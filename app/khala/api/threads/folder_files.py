@@ -128,7 +128,7 @@ class FolderFileController(Controller):
         summary="Remove a file from its folder",
         opt={"scope": "account"},
         response_description="The file is removed.",
-        responses=documented_errors(*DENIED),
+        responses=documented_errors(*DENIED, "not_found"),
     )
     async def remove(self, context: NamedDependency[Context], caller: NamedDependency[Caller], file_id: FileId) -> None:
         """Remove a file of the account from its folder, if there is one."""
