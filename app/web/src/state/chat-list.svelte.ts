@@ -1,5 +1,7 @@
 // The chat list and its actions.
 
+import { SvelteMap } from "svelte/reactivity";
+
 import { ApiError, EMPTY_THREAD_LIST, isRequestError, request } from "@khala/client";
 import type { Invitation, Member, ThreadListEntry } from "@khala/client";
 import type { ListPatch } from "../workers/stream.messages.ts";
@@ -41,6 +43,9 @@ export class ChatList implements ChatListModel {
   /** The chats with other members, who may only be invited yet. */
   readonly #withMembers = new StoredChats("khala.chats.with-members");
 
+  /** The folders of new chats that the list does not show in them yet, by the ids of the chats. */
+  readonly #filed = new SvelteMap<string, string>();
+
   /** How often the folders were asked for, and the last of these requests whose answer is shown. */
   #folderLoads = 0;
   #shownFolderLoad = 0;
@@ -67,6 +72,7 @@ export class ChatList implements ChatListModel {
   applyPatch(patch: ListPatch): void {
     const before = this.entries;
     this.entries = applyListPatch(before, patch);
+    for (const { thread, folder } of patch.entries) if (folder || before.get(thread.id)?.folder) this.#filed.delete(thread.id);
     this.revision = patch.revision;
     this.hasMore = patch.hasMore;
     this.invitations = patch.invitations;
@@ -102,7 +108,7 @@ export class ChatList implements ChatListModel {
   }
 
   #folderName(id: string): string | null {
-    return this.items.find((item) => item.id === id)?.folder ?? null;
+    return this.items.find((item) => item.id === id)?.folder ?? this.#filed.get(id) ?? null;
   }
 
   /** Reset to an unknown list. */
@@ -112,6 +118,7 @@ export class ChatList implements ChatListModel {
     this.hasMore = false;
     this.invitations = EMPTY_THREAD_LIST.invitations;
     [this.folders, this.#shownFolderLoad] = [null, this.#folderLoads + 1];
+    this.#filed.clear();
     this.#unused = null;
   }
 
@@ -152,7 +159,10 @@ export class ChatList implements ChatListModel {
   /** Put a chat that the server has just created into the folder in which it was begun. Returns whether it is there. */
   async fileNew(id: string): Promise<boolean> {
     const folder = this.#keyring.find(id)?.folder;
-    return !folder || this.organise(id, { folder });
+    if (!folder) return true;
+    const isFiled = await this.organise(id, { folder });
+    if (isFiled && !this.entries.get(id)?.folder) this.#filed.set(id, folder);
+    return isFiled;
   }
 
   /** Put chats into their folders for which that failed when they were created. */
@@ -171,6 +181,7 @@ export class ChatList implements ChatListModel {
   }
 
   async organise(id: string, changes: ChatListing): Promise<boolean> {
+    if (changes.folder !== undefined) this.#filed.delete(id);
     const kept = this.#keyring.find(id);
     // A link has no list on the server; what its holder chooses stays in this browser.
     if (!kept || kept.key || kept.ownerId) {
