@@ -10,6 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.execute("LOCK TABLE objects, thread_folders IN ACCESS EXCLUSIVE MODE")
     op.create_table(
         "folder_files",
         sa.Column("id", sa.Uuid(), nullable=False),

@@ -65,7 +65,8 @@ def new_plan(chat: Chat, *steps: dict[str, Any], **fields: Any) -> str:
 
 
 def bar(page: Page) -> Locator:
-    return page.get_by_role("region", name=re.compile("^Plan: "))
+    """The bar above the composer; while that is hidden, because the card in the conversation is in sight, the card."""
+    return page.get_by_role("region", name=re.compile("^Plan: ")).last
 
 
 def row(page: Page, step_id: str) -> Locator:
