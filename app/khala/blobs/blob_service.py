@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -20,17 +21,18 @@ from khala.domain.parts import BlobRef
 from khala.signals.metrics import BLOB_BYTES
 from khala.store.blobs import blobs
 from khala.store.blobs.blobs import Blob, StorageQuota, StoredFile
-from khala.store.postgres.database import Database
+from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.threads import folder_files
 from khala.store.threads.folder_files import StoredFolderFile
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 DEFAULT_STORAGE_QUOTA = StorageQuota(thread=1 << 30, guest=64 << 20)
 """The default quota of one thread's blobs."""
 MAX_TRIES = 3
-DELETED_MEANWHILE = "The file was deleted while it was being stored. Try again."
 MAX_NAME_CHARACTERS = 200
 MAX_PREVIEW_BYTES = 1024
 """Bytes of the preview as JSON, which has to fit into a part with other fields."""
@@ -97,12 +99,13 @@ class BlobService:
             attached=attached,
             expires_at=expires_at,
         )
-        for _ in range(MAX_TRIES):
-            added = await self._put(new, path, claim)
-            if added is not None:
-                BLOB_BYTES.labels("kept").inc(spool.size)
-                return _ref(msgspec.structs.replace(new, id=added))
-        raise Unavailable(DELETED_MEANWHILE, retry_after=1)
+
+        async def check(driver: Driver) -> None:
+            if claim is not None:
+                await blobs.find_or_check(driver, new, self.quota, claim)
+
+        added = await self._store(new, path, check, lambda put: self._add_reference(new, put=put, claim=claim))
+        return _ref(msgspec.structs.replace(new, id=added))
 
     async def put_in_folder(
         self, spool: Spool, *, user_id: UUID, folder: str, media_type: str, name: str
@@ -122,39 +125,42 @@ class BlobService:
             name=name,
             created_at=datetime.now(UTC),
         )
+
+        async def check(driver: Driver) -> None:
+            await folder_files.find_or_check(driver, new, self.quota)
+
+        return await self._store(
+            new, path, check, lambda put: folder_files.add(self._db, new, put=put, quota=self.quota)
+        )
+
+    async def _store(
+        self,
+        new: blobs.NewBlob | StoredFile,
+        path: Path,
+        check: Callable[[Driver], Awaitable[None]],
+        add: Callable[[bool], Awaitable[T | None]],
+    ) -> T:
+        """Store the bytes of a reference unless they are stored, then add the reference.
+
+        `check` refuses bytes before they are stored, as far as it is known without a lock. `add` takes whether they
+        were put just now, and returns None if they have been deleted since. Raises the errors of both, and
+        `Unavailable` if they are deleted again and again.
+        """
         for _ in range(MAX_TRIES):
             async with self._db.driver() as driver:
                 stored = await blobs.touch(driver, new.sha256, new.size)
             began = time.monotonic()
             if not stored:
-                # Refuse bytes before they are stored, as far as it is known without a lock.
                 async with self._db.driver() as driver:
-                    await folder_files.find_or_check(driver, new, self.quota)
+                    await check(driver)
                 await self.store.put(new.sha256.hex(), path)
             if time.monotonic() - began > MAX_PUT_SECONDS:
                 continue
-            added = await folder_files.add(self._db, new, put=not stored, quota=self.quota)
+            added = await add(not stored)
             if added is not None:
-                BLOB_BYTES.labels("kept").inc(spool.size)
+                BLOB_BYTES.labels("kept").inc(new.size)
                 return added
-        raise Unavailable(DELETED_MEANWHILE, retry_after=1)
-
-    async def _put(self, new: blobs.NewBlob, path: Path, claim: str | None) -> UUID | None:
-        async with self._db.driver() as driver:
-            stored = await blobs.touch(driver, new.sha256, new.size)
-        began = time.monotonic()
-        if not stored:
-            if claim is not None:
-                await self._check_room(new, claim)
-            await self.store.put(new.sha256.hex(), path)
-        if time.monotonic() - began > MAX_PUT_SECONDS:
-            return None
-        return await self._add_reference(new, put=not stored, claim=claim)
-
-    async def _check_room(self, new: blobs.NewBlob, claim: str) -> None:
-        """Refuse bytes that exceed the quota before they are stored, as far as it is known without a lock."""
-        async with self._db.driver() as driver:
-            await blobs.find_or_check(driver, new, self.quota, claim)
+        raise Unavailable("The file was deleted while it was being stored. Try again.", retry_after=1)
 
     @retried
     async def _add_reference(self, new: blobs.NewBlob, *, put: bool, claim: str | None) -> UUID | None:
