@@ -1,7 +1,5 @@
 // The chat list and its actions.
 
-import { SvelteMap } from "svelte/reactivity";
-
 import { ApiError, EMPTY_THREAD_LIST, isRequestError, request } from "@khala/client";
 import type { Invitation, Member, ThreadListEntry } from "@khala/client";
 import type { ListPatch } from "../workers/stream.messages.ts";
@@ -43,9 +41,6 @@ export class ChatList implements ChatListModel {
   /** The chats with other members, who may only be invited yet. */
   readonly #withMembers = new StoredChats("khala.chats.with-members");
 
-  /** The folders of new chats that the list does not show in them yet, by the ids of the chats. */
-  readonly #filed = new SvelteMap<string, string>();
-
   /** How often the folders were asked for, and the last of these requests whose answer is shown. */
   #folderLoads = 0;
   #shownFolderLoad = 0;
@@ -72,11 +67,11 @@ export class ChatList implements ChatListModel {
   applyPatch(patch: ListPatch): void {
     const before = this.entries;
     this.entries = applyListPatch(before, patch);
-    for (const { thread, folder } of patch.entries) if (folder || before.get(thread.id)?.folder) this.#filed.delete(thread.id);
     this.revision = patch.revision;
     this.hasMore = patch.hasMore;
     this.invitations = patch.invitations;
     const userId = this.#context.page.account.user?.id;
+    if (userId && patch.entries.some(({ folder }) => folder)) this.#forgetFiled(userId);
     if (patch.whole && userId) void this.#fileAgain(userId);
     if (patch.whole || patch.entries.some(({ thread, folder }) => folder !== before.get(thread.id)?.folder)) void this.loadFolders();
   }
@@ -108,7 +103,7 @@ export class ChatList implements ChatListModel {
   }
 
   #folderName(id: string): string | null {
-    return this.items.find((item) => item.id === id)?.folder ?? this.#filed.get(id) ?? null;
+    return this.items.find((item) => item.id === id)?.folder ?? null;
   }
 
   /** Reset to an unknown list. */
@@ -118,7 +113,6 @@ export class ChatList implements ChatListModel {
     this.hasMore = false;
     this.invitations = EMPTY_THREAD_LIST.invitations;
     [this.folders, this.#shownFolderLoad] = [null, this.#folderLoads + 1];
-    this.#filed.clear();
     this.#unused = null;
   }
 
@@ -156,13 +150,15 @@ export class ChatList implements ChatListModel {
     if (thread && this.#keyring.find(id)) this.#keyring.update(known, { title, named: true });
   }
 
-  /** Put a chat that the server has just created into the folder in which it was begun. Returns whether it is there. */
+  /** Put a chat that the server has just created into the folder in which it was begun. Returns whether the list has it there. */
   async fileNew(id: string): Promise<boolean> {
     const folder = this.#keyring.find(id)?.folder;
-    if (!folder) return true;
-    const isFiled = await this.organise(id, { folder });
-    if (isFiled && !this.entries.get(id)?.folder) this.#filed.set(id, folder);
-    return isFiled;
+    return !folder || ((await this.organise(id, { folder })) && Boolean(this.entries.get(id)?.folder));
+  }
+
+  /** Forget the browser's own folders of chats that the list has in theirs. */
+  #forgetFiled(userId: string): void {
+    for (const { id } of this.#keyring.unfiled(userId)) if (this.entries.get(id)?.folder) this.#keyring.removeKeys(id);
   }
 
   /** Put chats into their folders for which that failed when they were created. */
@@ -181,7 +177,6 @@ export class ChatList implements ChatListModel {
   }
 
   async organise(id: string, changes: ChatListing): Promise<boolean> {
-    if (changes.folder !== undefined) this.#filed.delete(id);
     const kept = this.#keyring.find(id);
     // A link has no list on the server; what its holder chooses stays in this browser.
     if (!kept || kept.key || kept.ownerId) {

@@ -101,6 +101,23 @@ test("an older answer never replaces the folders of a newer one", async () => {
 
 const WHOLE_LIST = { whole: true, entries: [], removed: [], revision: 1, hasMore: false, invitations: [] };
 
+test("the folder of a new chat of an account is kept until the list has the chat in it", async () => {
+  const { chats, keyring } = setting(USER);
+  const known = keyring.update(keyring.add(USER), { folder: "Travel" });
+  const folder = () => chats.items.find(({ id }) => id === known.id)?.folder;
+  answer = () => ({ status: 200, body: { items: [] } });
+  const isFiled = await chats.fileNew(known.id);
+  keyring.markCreated(known, { thread: { ownerId: USER } }, isFiled);
+  const time = "2026-01-01T00:00:00Z";
+  const thread = { id: known.id, visibility: "private" as const, revision: 1, createdAt: time, updatedAt: time };
+  const entry = { thread, role: "owner" as const, unread: false, running: false, needsApproval: false, changedAt: time };
+  const patch = { ...WHOLE_LIST, whole: false };
+  chats.applyPatch({ ...patch, entries: [entry] });
+  expect([isFiled, folder()]).toEqual([false, "Travel"]);
+  chats.applyPatch({ ...patch, entries: [{ ...entry, folder: "Travel" }] });
+  expect([keyring.find(known.id), folder()]).toEqual([null, "Travel"]);
+});
+
 test("the folder of a new chat of an account is kept until the server has it", async () => {
   const { chats, keyring, said } = setting(USER);
   const known = keyring.update(keyring.add(USER), { folder: "Travel" });

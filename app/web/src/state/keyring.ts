@@ -111,7 +111,7 @@ export class Keyring {
 
   /**
    * Mark a chat as created. A chat with an owner needs no key; one that the server created anonymously needs one. `isFiled`: the
-   * server has it in its folder. If not, the folder of an account's chat stays here until it has.
+   * account's list has it in its folder. If not, the folder stays here until it has.
    */
   markCreated(chat: KnownChat, made: { thread: { ownerId?: string }; anonKey?: string }, isFiled = true): KnownChat {
     const key = made.anonKey ?? chat.key;
