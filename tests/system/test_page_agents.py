@@ -291,7 +291,7 @@ def test_a_run_that_ends_before_the_response_to_the_stop_shows_no_error(chat: Ch
 
     def late(route: Route) -> None:
         answer = route.fetch()
-        time.sleep(1)
+        expect(chat.answer).to_have_attribute("data-state", "stopped")
         route.fulfill(response=answer)
 
     chat.page.route("**/cancel", late)

@@ -290,6 +290,7 @@ def test_a_file_is_edited_in_the_panel_and_saved_as_a_new_version(chat: Chat) ->
     question.get_by_role("button", name="Discard").click()
     expect(panel.locator("pre")).to_have_text("def hold():\n    return\n")
     edit.click()
+    expect(editor).to_be_focused()
     chat.send('/call write_file {"path": "lease.py", "content": "other"}')
     chat.wait_for_end()
     editor.fill("mine")
@@ -301,6 +302,7 @@ def test_a_file_is_edited_in_the_panel_and_saved_as_a_new_version(chat: Chat) ->
     expect(panel.locator("pre")).to_have_text("other")
 
     edit.click()
+    expect(editor).to_be_focused()
     chat.send('/call write_file {"path": "lease.py", "content": "another"}')
     chat.wait_for_end()
     editor.fill("mine again")
